@@ -1,0 +1,104 @@
+//! Failure detectors with a stated quality of service.
+//!
+//! A monitored process sends heartbeats; a monitor that hears nothing fresh for too long
+//! suspects it. Everything lies in "too long". Chen, Toueg and Aguilera (2002) turn it round:
+//! say what you want (notice within T_D, err at most once per T_MR, for at most T_M), measure
+//! the link (loss, variance of delay), and compute the interval between heartbeats and the
+//! safety margin, or learn that this link cannot do it.
+//!
+//! | module | part |
+//! | --- | --- |
+//! | [`schedule`] | when the sender beats, and what a heartbeat says of its own timing |
+//! | [`nfd_e`] | the detector: freshness points from expected arrivals |
+//! | [`estimator`] | loss and delay variance of the link, without synchronised clocks |
+//! | [`configurator`] | bounds and link to interval and margin, or the reason why not |
+//! | [`monitor`] | the three together: a detector whose plan follows its link |
+//! | [`recorder`] | what quality of service was in fact delivered |
+//! | [`phi_accrual`], [`fixed_timeout`] | two well-known others, for comparison only |
+//!
+//! Detectors are plain structs. They share one small contract, [`FailureDetector`]: a heartbeat
+//! moves the point until which the sender is trusted.
+
+use core::fmt;
+use core::time::Duration;
+
+use crate::time::{Instant, nanos};
+
+pub mod configurator;
+pub mod estimator;
+pub mod fixed_timeout;
+pub mod monitor;
+pub mod nfd_e;
+pub mod phi_accrual;
+pub mod quartiles;
+pub mod recorder;
+pub mod schedule;
+
+/// The label of a heartbeat: when it was due, on the sender's clock, counted from the sender's
+/// zero time.
+///
+/// The paper labels heartbeats `i = 1, 2, ...` and sends the i-th at `i * eta`; the label here is
+/// that product. It orders heartbeats just as `i` does, and it stays right when the interval
+/// changes, which a count cannot: halve eta, and every later `i * eta` is wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Label(u64);
+
+impl Label {
+    /// The label of a heartbeat due this many nanoseconds after the sender's zero time.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Label(nanos)
+    }
+
+    /// Nanoseconds since the sender's zero time.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The paper's label: the `sequence`-th heartbeat of a sender with a fixed interval.
+    pub fn from_sequence(sequence: u64, interval: Duration) -> Self {
+        Label(sequence.saturating_mul(nanos(interval)))
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&Instant::from_nanos(self.0), f)
+    }
+}
+
+/// What a heartbeat says of its own timing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beat {
+    /// When it was due.
+    pub label: Label,
+    /// How much later the next one is due (eta). Carried in every heartbeat, so that a sender
+    /// can change its interval without agreeing on it with anyone first.
+    pub interval: Duration,
+}
+
+/// Whether the monitored process is believed to be up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Believed up.
+    Trust,
+    /// Believed down.
+    Suspect,
+}
+
+/// What all detectors have in common.
+pub trait FailureDetector {
+    /// Takes a heartbeat that arrived at `now`.
+    fn heartbeat(&mut self, beat: Beat, now: Instant);
+
+    /// The point from which on the sender is suspected unless something arrives before it
+    /// (NFD's freshness point tau). `None`: nothing was heard yet.
+    fn trusted_until(&self) -> Option<Instant>;
+
+    /// The output at `now`.
+    fn verdict(&self, now: Instant) -> Verdict {
+        match self.trusted_until() {
+            Some(until) if now < until => Verdict::Trust,
+            _ => Verdict::Suspect,
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! A detector whose plan follows its link.
+//!
+//! [`Monitor`] runs the estimator beside the detector and, every so often, asks the configurator
+//! again. When the link has changed enough to matter, [`Monitor::heartbeat`] returns a
+//! [`Review`]; the caller asks the sender for the new interval (over whatever channel it has),
+//! and the sender's next heartbeats announce it. Nothing is agreed beforehand and nothing moves
+//! at the switch: see "What the margin is" in [`nfd_e`](super::nfd_e).
+
+use core::time::Duration;
+
+use super::configurator::{Bounds, Infeasible, Link, Plan, plan};
+use super::estimator::{DEFAULT_BLOCK, Estimate, Estimator};
+use super::nfd_e::{Arrival, DEFAULT_WINDOW, NfdE};
+use super::{Beat, FailureDetector};
+use crate::time::Instant;
+
+/// The plan is reviewed after this many heartbeats.
+pub const REVIEW_EVERY: u32 = 128;
+
+/// A new plan is worth asking for when its interval differs by more than this share: smaller
+/// differences are within the error of the estimate and would make the sender restless.
+pub const WORTHWHILE: f64 = 0.2;
+
+/// How a [`Monitor`] is set up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MonitorConfig {
+    /// What is wanted.
+    pub bounds: Bounds,
+    /// The least interval that may be asked of the sender.
+    pub min_interval: Duration,
+    /// The mean one-way delay as far as it is known; see [`Link::new`].
+    pub delay: Duration,
+}
+
+/// What came of looking at the plan again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Review {
+    /// The sender should use this plan's interval from now on.
+    Renew(Plan),
+    /// The bounds can no longer be met on this link. The old plan stays in force.
+    Unachievable(Infeasible),
+}
+
+/// NFD-E with an estimator and a configurator.
+#[derive(Clone, Debug)]
+pub struct Monitor {
+    config: MonitorConfig,
+    detector: NfdE,
+    estimator: Estimator,
+    since_review: u32,
+    /// The interval last asked for, so that it is asked for once.
+    wanted: Option<Duration>,
+    unachievable: bool,
+}
+
+impl Monitor {
+    /// A monitor of a sender that has not been heard yet.
+    pub fn new(config: MonitorConfig) -> Self {
+        let detect = config.bounds.detect().saturating_sub(config.delay);
+        Monitor {
+            config,
+            detector: NfdE::new(detect, DEFAULT_WINDOW),
+            estimator: Estimator::new(DEFAULT_BLOCK),
+            since_review: 0,
+            wanted: None,
+            unachievable: false,
+        }
+    }
+
+    /// Takes a heartbeat; sometimes returns what came of looking at the plan again.
+    pub fn heartbeat(&mut self, beat: Beat, now: Instant) -> (Arrival, Option<Review>) {
+        let arrival = self.detector.arrive(beat, now);
+        self.estimator.arrive(beat, now);
+        self.since_review += 1;
+        if self.since_review < REVIEW_EVERY {
+            return (arrival, None);
+        }
+        self.since_review = 0;
+        (arrival, self.review(beat.interval))
+    }
+
+    fn review(&mut self, in_use: Duration) -> Option<Review> {
+        let estimate = self.estimator.estimate()?;
+        let link = Link::new(estimate.cautious_loss(), estimate.variance, self.config.delay).ok()?;
+        match plan(&self.config.bounds, &link, self.config.min_interval) {
+            Ok(plan) => {
+                self.unachievable = false;
+                let asked = self.wanted.unwrap_or(in_use);
+                let change = plan.interval.as_secs_f64() / asked.as_secs_f64().max(1e-9);
+                let worthwhile = (1.0 - WORTHWHILE..=1.0 + WORTHWHILE).contains(&change);
+                // A request may have been lost: repeat it while the sender does otherwise.
+                (!worthwhile || self.wanted.is_some_and(|wanted| wanted != in_use)).then(|| {
+                    self.wanted = Some(plan.interval);
+                    Review::Renew(plan)
+                })
+            }
+            Err(reason) => {
+                let news = !self.unachievable;
+                self.unachievable = true;
+                news.then_some(Review::Unachievable(reason))
+            }
+        }
+    }
+
+    /// The link as measured.
+    pub fn estimate(&self) -> Option<Estimate> {
+        self.estimator.estimate()
+    }
+
+    /// The detector.
+    pub fn detector(&self) -> &NfdE {
+        &self.detector
+    }
+
+    /// When the sender will be suspected unless a heartbeat arrives before.
+    pub fn trusted_until(&self) -> Option<Instant> {
+        self.detector.trusted_until()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::detector::schedule::Schedule;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A link that loses every `loses`-th message and delays by 1 ms plus `jitter_us` in turn.
+    struct Wire {
+        loses: u64,
+        jitter_us: u64,
+    }
+
+    /// What came of a run: mistakes in all, mistakes within five heartbeats after a change of
+    /// plan, and the last review.
+    #[derive(Default)]
+    struct Outcome {
+        mistakes: u32,
+        at_a_switch: u32,
+        review: Option<Review>,
+    }
+
+    /// Runs sender and monitor over `wire` for `beats` heartbeats, the sender obeying every
+    /// request at once.
+    fn run(
+        monitor: &mut Monitor,
+        schedule: &mut Schedule,
+        wire: &Wire,
+        beats: u64,
+    ) -> Outcome {
+        let mut outcome = Outcome::default();
+        let mut switched = None;
+        for i in 0..beats {
+            let due = schedule.due().unwrap();
+            let beat = schedule.beat(due).unwrap();
+            if i % wire.loses == wire.loses - 1 {
+                continue;
+            }
+            let arrives = due + MS + Duration::from_micros(wire.jitter_us * (i % 3));
+            if monitor.trusted_until().is_some_and(|until| until <= arrives) {
+                outcome.mistakes += 1;
+                outcome.at_a_switch += u32::from(switched.is_some_and(|at| i - at <= 5));
+            }
+            if let (_, Some(review)) = monitor.heartbeat(beat, arrives) {
+                if let Review::Renew(plan) = review {
+                    schedule.set_interval(plan.interval);
+                    switched = Some(i);
+                }
+                outcome.review = Some(review);
+            }
+        }
+        outcome
+    }
+
+    fn monitor() -> (Monitor, Schedule) {
+        let hour = Duration::from_secs(3600);
+        let bounds = Bounds::new(MS * 1000, hour, MS * 1000).unwrap();
+        let config = MonitorConfig { bounds, min_interval: MS, delay: Duration::ZERO };
+        let mut schedule = Schedule::new(Duration::ZERO, MS * 300, Instant::ORIGIN);
+        schedule.begin(Instant::ORIGIN);
+        (Monitor::new(config), schedule)
+    }
+
+    #[test]
+    fn a_worse_link_gets_a_shorter_interval_without_a_suspicion_at_the_switch() {
+        let (mut monitor, mut schedule) = monitor();
+        let calm = Wire { loses: 500, jitter_us: 100 };
+        let outcome = run(&mut monitor, &mut schedule, &calm, 3000);
+        assert_eq!(outcome.mistakes, 0);
+        let relaxed = schedule.interval();
+        let rough = Wire { loses: 5, jitter_us: 8_000 };
+        // The old plan is wrong for this link until it has been measured.
+        let outcome = run(&mut monitor, &mut schedule, &rough, 1000);
+        assert!(matches!(outcome.review, Some(Review::Renew(_))));
+        assert_eq!(outcome.at_a_switch, 0);
+        assert!(schedule.interval() < relaxed / 2, "{:?} {relaxed:?}", schedule.interval());
+        let outcome = run(&mut monitor, &mut schedule, &rough, 3000);
+        assert_eq!(outcome.mistakes, 0);
+        // And back again.
+        let outcome = run(&mut monitor, &mut schedule, &calm, 6000);
+        assert_eq!(outcome.mistakes, 0);
+        assert!(schedule.interval() > relaxed.mul_f64(0.75), "{:?}", schedule.interval());
+    }
+
+    #[test]
+    fn a_steady_link_leaves_the_sender_alone() {
+        let (mut monitor, mut schedule) = monitor();
+        let wire = Wire { loses: 50, jitter_us: 1000 };
+        run(&mut monitor, &mut schedule, &wire, 2000);
+        let Outcome { review, .. } = run(&mut monitor, &mut schedule, &wire, 5000);
+        assert_eq!(review, None);
+    }
+
+    #[test]
+    fn a_link_that_can_no_longer_do_it_is_reported_once() {
+        let bounds = Bounds::new(MS * 20, Duration::from_secs(1 << 30), MS * 1000).unwrap();
+        let config = MonitorConfig { bounds, min_interval: MS * 5, delay: Duration::ZERO };
+        let mut monitor = Monitor::new(config);
+        let mut schedule = Schedule::new(Duration::ZERO, MS * 5, Instant::ORIGIN);
+        schedule.begin(Instant::ORIGIN);
+        let poor = Wire { loses: 2, jitter_us: 1000 };
+        let Outcome { review, .. } = run(&mut monitor, &mut schedule, &poor, 2000);
+        assert!(matches!(review, Some(Review::Unachievable(Infeasible::IntervalTooShort { .. }))));
+        let Outcome { review, .. } = run(&mut monitor, &mut schedule, &poor, 2000);
+        assert_eq!(review, None);
+    }
+}

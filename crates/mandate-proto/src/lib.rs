@@ -1,0 +1,43 @@
+//! Leader election and failure detection as state machines.
+//!
+//! Nothing here reads a clock, opens a socket, touches a disk or asks the operating system for
+//! randomness: time, messages and random numbers come in as arguments, and what is to be done
+//! goes out as a list of effects. The same inputs therefore give the same outputs, in a unit
+//! test, in the simulator and on a real host. The crate is `no_std`, so the compiler keeps that
+//! promise; `cargo xtask purity` checks the rest.
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | [`machine`] | the contract between a protocol and whoever drives it |
+//! | [`time`], [`timer`] | the project's own instants, and a table of deadlines |
+//! | [`identity`], [`score`] | members, lifetimes, terms; what orders candidates |
+//! | [`detector`] | NFD-E, the link estimator, the quality-of-service configurator and recorder |
+//! | [`nfd_l`] | NFD-L: a leader election as a failure detector for processes that crash and recover |
+//!
+//! ```
+//! use core::time::Duration;
+//! use mandate_proto::detector::configurator::{Bounds, Link, plan};
+//!
+//! // "Notice a crash within 1 s, err at most once an hour, and for at most 1 s."
+//! let bounds = Bounds::new(
+//!     Duration::from_secs(1),
+//!     Duration::from_secs(3600),
+//!     Duration::from_secs(1),
+//! )
+//! .unwrap();
+//! let link = Link::new(0.0175917, 25.3356e-6, Duration::ZERO).unwrap();
+//! let plan = plan(&bounds, &link, Duration::from_millis(1)).unwrap();
+//! assert_eq!(plan.interval.as_micros() / 100, 3306); // 330.6 ms
+//! ```
+
+#![no_std]
+
+extern crate alloc;
+
+pub mod detector;
+pub mod identity;
+pub mod machine;
+pub mod nfd_l;
+pub mod score;
+pub mod time;
+pub mod timer;

@@ -1,0 +1,95 @@
+//! Tools the tasks need beside cargo, installed where that can be done without surprise.
+//!
+//! Someone with a fresh checkout types one command; being told to install four things first would
+//! be the first thing they learn about the project. What is installed is printed, and what belongs
+//! to this project alone goes under `target/`, not among the user's own programs.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+use crate::command::{cargo, output, root, run, shown, succeeds};
+
+/// `cargo fmt` and `cargo clippy`.
+pub(crate) fn ensure_rustfmt_and_clippy() -> anyhow::Result<()> {
+    if has_rustfmt_and_clippy() {
+        return Ok(());
+    }
+    let mut add = Command::new("rustup");
+    add.args(["component", "add", "rustfmt", "clippy"]);
+    // Where the project is: a toolchain file there decides which toolchain gets the components.
+    add.current_dir(root());
+    let installed = install(&mut add);
+    if installed.is_ok() && has_rustfmt_and_clippy() {
+        return Ok(());
+    }
+    bail!(
+        "`cargo fmt` or `cargo clippy` is missing and `{}` did not help; \
+         install rustfmt and clippy for this toolchain",
+        shown(&add)
+    )
+}
+
+fn has_rustfmt_and_clippy() -> bool {
+    succeeds(&mut cargo(["fmt", "--version"])) && succeeds(&mut cargo(["clippy", "--version"]))
+}
+
+/// valgrind, which counts the instructions.
+pub(crate) fn ensure_valgrind() -> anyhow::Result<()> {
+    if has_valgrind() {
+        return Ok(());
+    }
+    if is_root() && succeeds(Command::new("apt-get").arg("--version")) {
+        // A fresh container has no package lists; a machine in use has them and needs no update.
+        if install(&mut apt_get(["install", "-y", "valgrind"])).is_err() {
+            install(&mut apt_get(["update"]))?;
+            install(&mut apt_get(["install", "-y", "valgrind"]))?;
+        }
+        if has_valgrind() {
+            return Ok(());
+        }
+    }
+    bail!("the benchmarks run under valgrind, which is missing: install the package `valgrind`")
+}
+
+fn has_valgrind() -> bool {
+    succeeds(Command::new("valgrind").arg("--version"))
+}
+
+fn apt_get<const N: usize>(args: [&str; N]) -> Command {
+    let mut command = Command::new("apt-get");
+    command.args(args).env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}
+
+fn is_root() -> bool {
+    output(Command::new("id").arg("-u")).is_ok_and(|id| id.stdout.trim_ascii() == b"0")
+}
+
+/// The program that drives valgrind for the benchmarks, of exactly this version; its path.
+pub(crate) fn ensure_gungraun_runner(version: &str) -> anyhow::Result<PathBuf> {
+    let directory = root().join("target/tools");
+    let runner = directory
+        .join("bin/gungraun-runner")
+        .with_extension(std::env::consts::EXE_EXTENSION);
+    let has_version = || {
+        output(Command::new(&runner).arg("--version")).is_ok_and(|shown| {
+            shown.stdout.trim_ascii() == format!("gungraun-runner {version}").as_bytes()
+        })
+    };
+    if !has_version() {
+        let mut add = cargo(["install", "gungraun-runner", "--locked", "--version"]);
+        add.arg(version).arg("--root").arg(&directory);
+        install(&mut add)?;
+        if !has_version() {
+            bail!("{} is not of version {version}", runner.display());
+        }
+    }
+    Ok(runner)
+}
+
+fn install(command: &mut Command) -> anyhow::Result<()> {
+    println!("installing: {}", shown(command));
+    run(command).context("could not install what is missing")
+}

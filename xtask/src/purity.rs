@@ -56,7 +56,10 @@ pub(crate) fn run() -> anyhow::Result<()> {
         proto("clippy.toml").display()
     );
     fixture::every_rule_is_reported(&clippy_toml, &rules)?;
-    println!("purity: each of the {} rules of clippy is reported", rules.len());
+    println!(
+        "purity: each of the {} rules of clippy is reported",
+        rules.len()
+    );
 
     library_has_no_exemption()?;
     println!("purity: the library passes with these rules forbidden");
@@ -80,9 +83,8 @@ fn says_no_std(lib: &str) -> bool {
 
 /// How many dependencies there are, itself not counted.
 fn dependencies_are_allowed() -> anyhow::Result<usize> {
-    let mut tree = cargo(
-        "tree -p mandate-proto -e normal --prefix none --locked".split_ascii_whitespace(),
-    );
+    let mut tree =
+        cargo("tree -p mandate-proto -e normal --prefix none --locked".split_ascii_whitespace());
     let found = output(&mut tree)?;
     ensure!(
         found.status.success(),
@@ -99,11 +101,10 @@ fn dependencies_are_allowed() -> anyhow::Result<usize> {
     if !strangers.is_empty() {
         bail!(
             "mandate-proto depends on {}, which is not on the list of pure crates.\n\
-             See who brings it in with `{}` without `--prefix none`. Then do without it, move what \
-             needs it into the driver, or, if it uses no clock, no I/O and no randomness, add it \
-             to ALLOWED_DEPENDENCIES in xtask/src/purity.rs and say why it is pure",
-            strangers.join(", "),
-            shown(&tree)
+             `cargo tree -p mandate-proto -e normal` shows who brings it in. Do without it, move \
+             what needs it into the driver, or, if it uses no clock, no I/O and no randomness, add \
+             it to ALLOWED_DEPENDENCIES in xtask/src/purity.rs and say why it is pure",
+            strangers.join(", ")
         );
     }
     ensure!(
@@ -157,7 +158,9 @@ mod tests {
 
     #[test]
     fn no_std_under_a_condition_or_in_a_comment_does_not_count() {
-        assert!(says_no_std("//! Protocols.\n\n#![no_std]\nextern crate alloc;\n"));
+        assert!(says_no_std(
+            "//! Protocols.\n\n#![no_std]\nextern crate alloc;\n"
+        ));
         assert!(!says_no_std("#![cfg_attr(not(test), no_std)]\n"));
         assert!(!says_no_std("// #![no_std]\n"));
     }

@@ -80,7 +80,9 @@ pub(crate) fn ensure_gungraun_runner(version: &str) -> anyhow::Result<PathBuf> {
     };
     if !has_version() {
         let mut add = cargo(["install", "gungraun-runner", "--locked", "--version"]);
-        add.arg(version).arg("--root").arg(&directory);
+        // Forced: cargo believes its own list even when the program is gone or broken.
+        add.arg(version).arg("--force");
+        add.arg("--root").arg(&directory);
         install(&mut add)?;
         if !has_version() {
             bail!("{} is not of version {version}", runner.display());

@@ -1,1 +1,40 @@
+//! A deterministic simulator: one seed gives the whole run, and the same trace every time.
+//!
+//! Machines of [`mandate_proto`] are driven in virtual time, over links that delay, lose, repeat,
+//! reorder and cut ([`link`], [`network`]), on hosts that crash, recover with or without their
+//! disk, pause and sleep ([`fault`]), with clocks that drift, step and stand still ([`clock`]).
+//! A run has two phases: first faults, in which what must never happen must not happen; then
+//! everything heals, and what must happen must happen within a stated bound.
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | [`world`] | the simulation: hosts, network, one queue of events |
+//! | [`subject`] | what can be simulated, and what can be observed of it |
+//! | [`fault`] | what can go wrong |
+//! | [`trace`] | a run, line by line |
+//! | [`runner`] | many seeds on all cores, and what came of them |
+//! | [`nfd_l`] | NFD-L under simulation, with its invariants, one file each |
+//!
+//! ```
+//! use mandate_sim::nfd_l::{Options, run};
+//!
+//! let outcome = run(42, &Options::default(), None);
+//! assert_eq!(outcome.verdict, Ok(()));
+//! ```
 
+pub mod clock;
+pub mod fault;
+mod host;
+pub mod link;
+pub mod network;
+pub mod nfd_l;
+mod queue;
+pub mod random;
+pub mod runner;
+pub mod subject;
+pub mod time;
+pub mod trace;
+pub mod verdict;
+pub mod world;
+
+pub use host::{host_of, member};

@@ -11,7 +11,11 @@ pub(super) const LINTS: [&str; 3] = [
 ];
 
 /// Their names as keys of `clippy.toml`.
-const KEYS: [&str; 3] = ["disallowed-types", "disallowed-methods", "disallowed-macros"];
+const KEYS: [&str; 3] = [
+    "disallowed-types",
+    "disallowed-methods",
+    "disallowed-macros",
+];
 
 /// Every path the file disallows, in its order, in both forms: `"path"` and `{ path = "path" }`.
 pub(super) fn paths(clippy_toml: &str) -> Vec<String> {
@@ -144,6 +148,9 @@ src/lib.rs:1:22: error: use of a disallowed method `std::fs::read`
 src/lib.rs:12:22: error: use of a disallowed method `std::fs::write`
 src/lib.rs:3:9: warning: `std::env::var` does not refer to a reachable function
 ";
-        assert_eq!(unreported(&rules, report), ["std::fs::write", "std::env::var"]);
+        assert_eq!(
+            unreported(&rules, report),
+            ["std::fs::write", "std::env::var"]
+        );
     }
 }

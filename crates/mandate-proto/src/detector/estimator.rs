@@ -96,8 +96,7 @@ impl Estimator {
         };
         let interval = nanos(front.interval).max(1);
         if beat.label <= front.label {
-            let behind = front.label.as_nanos() - beat.label.as_nanos();
-            let back = behind.saturating_add(interval / 2) / interval;
+            let back = beat.label.nanos_before(front.label).saturating_add(interval / 2) / interval;
             // Older than we remember, or already counted: nothing new.
             if back < MEMORY && front.arrived & (1 << back) == 0 {
                 front.arrived |= 1 << back;
@@ -105,8 +104,8 @@ impl Estimator {
             }
             return;
         }
-        let ahead = beat.label.as_nanos() - front.label.as_nanos();
-        let steps = ((ahead.saturating_add(interval / 2)) / interval).max(1);
+        let ahead = front.label.nanos_before(beat.label);
+        let steps = (ahead.saturating_add(interval / 2) / interval).max(1);
         if steps > MEMORY {
             self.interrupt();
             return self.arrive(beat, now);

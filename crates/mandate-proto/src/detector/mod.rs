@@ -22,7 +22,7 @@
 use core::fmt;
 use core::time::Duration;
 
-use crate::time::{Instant, nanos};
+use crate::time::{Instant, WallTime, nanos};
 
 pub mod configurator;
 pub mod estimator;
@@ -41,28 +41,45 @@ pub mod schedule;
 /// that product. It orders heartbeats just as `i` does, and it stays right when the interval
 /// changes, which a count cannot: halve eta, and every later `i * eta` is wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Label(u64);
+pub struct Label(i64);
 
 impl Label {
-    /// The label of a heartbeat due this many nanoseconds after the sender's zero time.
-    pub const fn from_nanos(nanos: u64) -> Self {
+    /// The label of a heartbeat due this many nanoseconds after the sender's zero time. Negative
+    /// if its calendar was set to before that: labels still rise.
+    pub const fn from_nanos(nanos: i64) -> Self {
         Label(nanos)
     }
 
     /// Nanoseconds since the sender's zero time.
-    pub const fn as_nanos(self) -> u64 {
+    pub const fn as_nanos(self) -> i64 {
         self.0
+    }
+
+    /// What the label reads when the calendar reads `now`.
+    pub fn at(now: WallTime, zero: WallTime) -> Self {
+        let nanos = i128::from(now.as_unix_nanos()) - i128::from(zero.as_unix_nanos());
+        Label(saturate(nanos))
     }
 
     /// The paper's label: the `sequence`-th heartbeat of a sender with a fixed interval.
     pub fn from_sequence(sequence: u64, interval: Duration) -> Self {
-        Label(sequence.saturating_mul(nanos(interval)))
+        Label(saturate(i128::from(sequence) * i128::from(nanos(interval))))
     }
+
+    /// How many nanoseconds before `later` this is; zero if it is not before it.
+    fn nanos_before(self, later: Label) -> u64 {
+        if self < later { self.0.abs_diff(later.0) } else { 0 }
+    }
+}
+
+fn saturate(nanos: i128) -> i64 {
+    nanos.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
 }
 
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&Instant::from_nanos(self.0), f)
+        let sign = if self.0 < 0 { "-" } else { "" };
+        write!(f, "{sign}{}", Instant::from_nanos(self.0.unsigned_abs()))
     }
 }
 

@@ -121,6 +121,7 @@ impl Monitor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::detector::Label;
     use crate::detector::schedule::Schedule;
 
     const MS: Duration = Duration::from_millis(1);
@@ -176,7 +177,7 @@ mod tests {
         let hour = Duration::from_secs(3600);
         let bounds = Bounds::new(MS * 1000, hour, MS * 1000).unwrap();
         let config = MonitorConfig { bounds, min_interval: MS, delay: Duration::ZERO };
-        let mut schedule = Schedule::new(Duration::ZERO, MS * 300, Instant::ORIGIN);
+        let mut schedule = Schedule::new(Label::default(), MS * 300, Instant::ORIGIN);
         schedule.begin(Instant::ORIGIN);
         (Monitor::new(config), schedule)
     }
@@ -216,7 +217,7 @@ mod tests {
         let bounds = Bounds::new(MS * 20, Duration::from_secs(1 << 30), MS * 1000).unwrap();
         let config = MonitorConfig { bounds, min_interval: MS * 5, delay: Duration::ZERO };
         let mut monitor = Monitor::new(config);
-        let mut schedule = Schedule::new(Duration::ZERO, MS * 5, Instant::ORIGIN);
+        let mut schedule = Schedule::new(Label::default(), MS * 5, Instant::ORIGIN);
         schedule.begin(Instant::ORIGIN);
         let poor = Wire { loses: 2, jitter_us: 1000 };
         let Outcome { review, .. } = run(&mut monitor, &mut schedule, &poor, 2000);

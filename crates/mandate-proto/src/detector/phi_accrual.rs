@@ -134,7 +134,7 @@ mod tests {
 
     fn feed(detector: &mut PhiAccrual) -> Instant {
         let mut now = Instant::ORIGIN;
-        for i in 0..200u64 {
+        for i in 0..200 {
             now += if i % 2 == 0 { MS * 90 } else { MS * 110 };
             detector.heartbeat(Beat { label: Label::from_nanos(i + 1), interval: MS * 100 }, now);
         }

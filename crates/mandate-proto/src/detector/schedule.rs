@@ -9,13 +9,13 @@
 
 use core::time::Duration;
 
-use super::{Beat, Label};
-use crate::time::{Instant, nanos};
+use super::{Beat, Label, saturate};
+use crate::time::Instant;
 
 /// The sender's side of a detector: labels, and the times at which heartbeats are due.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// What the label reads at the driver's origin; negative if zero time is later.
+    /// What the label reads at the driver's origin.
     label_at_origin: i128,
     interval: Duration,
     last: Option<Instant>,
@@ -23,10 +23,9 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// A sender whose zero time lies `elapsed` before `now`. It is silent until
-    /// [`begin`](Self::begin).
-    pub fn new(elapsed: Duration, interval: Duration, now: Instant) -> Self {
-        let label_at_origin = i128::from(nanos(elapsed)) - i128::from(now.as_nanos());
+    /// A sender whose label reads `label` at `now`. It is silent until [`begin`](Self::begin).
+    pub fn new(label: Label, interval: Duration, now: Instant) -> Self {
+        let label_at_origin = i128::from(label.as_nanos()) - i128::from(now.as_nanos());
         Schedule { label_at_origin, interval, last: None, next: None }
     }
 
@@ -78,8 +77,7 @@ impl Schedule {
 
     /// The label of a heartbeat due at `at`.
     pub fn label(&self, at: Instant) -> Label {
-        let label = self.label_at_origin + i128::from(at.as_nanos());
-        Label::from_nanos(label.clamp(0, i128::from(u64::MAX)) as u64)
+        Label(saturate(self.label_at_origin + i128::from(at.as_nanos())))
     }
 }
 
@@ -95,7 +93,7 @@ mod tests {
 
     #[test]
     fn the_first_beat_is_immediate_and_labels_count_from_zero_time() {
-        let mut schedule = Schedule::new(MS * 1_000, MS * 100, at(7));
+        let mut schedule = Schedule::new(Label::from_nanos(1_000_000_000), MS * 100, at(7));
         assert_eq!(schedule.beat(at(7)), None);
         schedule.begin(at(10));
         let beat = schedule.beat(at(10)).unwrap();
@@ -106,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_late_call_keeps_the_rhythm_and_a_stall_restarts_it() {
-        let mut schedule = Schedule::new(Duration::ZERO, MS * 100, at(0));
+        let mut schedule = Schedule::new(Label::default(), MS * 100, at(0));
         schedule.begin(at(0));
         schedule.beat(at(0)).unwrap();
         assert_eq!(schedule.beat(at(130)).unwrap().label, Label::from_nanos(100_000_000));
@@ -117,7 +115,7 @@ mod tests {
 
     #[test]
     fn an_announced_beat_is_never_put_off() {
-        let mut schedule = Schedule::new(Duration::ZERO, MS * 100, at(0));
+        let mut schedule = Schedule::new(Label::default(), MS * 100, at(0));
         schedule.begin(at(0));
         schedule.beat(at(0)).unwrap();
         schedule.set_interval(MS * 300);

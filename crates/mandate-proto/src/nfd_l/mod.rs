@@ -1,1 +1,506 @@
-//! x
+//! NFD-L: a leader election as a failure detector (Algorithm 2), for processes that crash and
+//! recover. Guarantee: *overlap*. There is at least one leader, and eventually one.
+//!
+//! Whoever leads broadcasts heartbeats; everyone else watches them with
+//! [NFD-E](crate::detector::nfd_e) and is silent. Who hears no leader claims to lead. Of two that
+//! lead, the one that has led longer stays. In steady state that is one broadcaster, N-1 messages
+//! an interval, and one write to stable storage in a member's whole life: its *zero time*, from
+//! which it labels its heartbeats, so that after a crash they go on as if they had only paused.
+//!
+//! # What it assumes
+//!
+//! Agreement needs links that eventually deliver in time, and processes that eventually stay up.
+//! Nothing is assumed of calendar clocks; of steady clocks, that their rates differ by little
+//! (a per cent is plenty).
+//!
+//! # Bound
+//!
+//! Once links deliver within `d` and processes neither crash nor stall, all that are up agree on
+//! one leader that is up within `3 * detect + 4 * interval + 4 * d`. The simulator demands it.
+//!
+//! # Where the paper is silent, or wrong
+//!
+//! - **Equal uptimes.** The paper compares counts of heartbeats, and breaks ties by id. But each
+//!   of two leaders compares the other's count *as sent* with its own *by now*: of two that began
+//!   within an interval of each other, each may find itself ahead, for ever. The simulator finds
+//!   such pairs readily ([`Seniority::Printed`] keeps the rule for that purpose). Here uptimes
+//!   are compared in classes that double ([`Seniority::Classes`]): a class lasts as long as all
+//!   before it together, so for nearly all of the time both sides see the same two classes, and
+//!   ids decide between equals. Classes only rise, so the two can never both give way.
+//! - **Uptime** is the length of the present reign, not of all reigns. With the sum, a member
+//!   that once led for a day would, after a long pause, unseat a leader of an hour that does its
+//!   work.
+//! - **Stability.** A newcomer listens for one interval before it claims, and even if it claims
+//!   (the one heartbeat was lost), its uptime is the least. A leader is unseated only by one
+//!   whose reign is of the same class or a higher: after a partition, by the leader of the other
+//!   side if it has led at least half as long; and by one of higher
+//!   [`priority`](Config::priority), which is equal for all unless the operator says otherwise.
+//! - **The calendar clock stepped back while a member was down.** Its labels are then lower than
+//!   those it used before. Monitors that still trust its former life ignore it until they no
+//!   longer do, at most one detection time; after that they accept any label of a new life. It is
+//!   never muted for as long as the clock stepped. If the clock reads less than zero time, labels
+//!   are negative, and still rise; the application is told.
+//! - **It jumped ahead.** Labels jump; monitors start a new average ([`NfdE`] does the same).
+//!   Steps while a member is up do not matter: the calendar is read once, at the start.
+//! - **A leader comes back inside its own freshness period.** If it does so within one interval
+//!   of listening, monitors never suspect it: it goes on leading, and they are told that it was
+//!   restarted. Otherwise someone else leads by then, and it follows.
+//! - **Several leaders after a partition heals.** The senior stays, the others follow it at its
+//!   next heartbeat.
+//! - **What a restart remembers.** Zero time and nothing else: not who led, not that it led.
+//!   Without its disk a member takes a new zero time, and is treated like one whose clock stepped
+//!   back.
+//! - **A member that was stalled** (paused, starved, suspended) must not judge by time in which
+//!   it did not listen: a follower that wakes late gives its leader one more interval before it
+//!   suspects it, and a leader that could not beat for a whole detection time takes itself for
+//!   deposed and listens first.
+//! - **The leader falls silent while others claim.** A follower that has heard a claim follows
+//!   the claimant when its own leader's freshness ends, instead of claiming as well. So usually
+//!   one member claims, the first to notice, and not N-1 at once.
+
+use alloc::collections::BTreeMap;
+use core::time::Duration;
+
+use crate::detector::estimator::{DEFAULT_BLOCK, Estimate, Estimator};
+use crate::detector::nfd_e::{Arrival, NfdE};
+use crate::detector::schedule::Schedule;
+use crate::detector::{Beat, FailureDetector, Label};
+use crate::identity::{Lifetime, MemberId};
+use crate::machine::{self, Effects, Machine};
+use crate::time::{Instant, WallTime};
+
+mod config;
+mod seniority;
+
+pub use config::{Config, InvalidConfig};
+pub use seniority::Seniority;
+use seniority::Rank;
+
+/// What a leader broadcasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// Which life of the sender this is.
+    pub lifetime: Lifetime,
+    /// Label and interval.
+    pub beat: Beat,
+    /// How long the sender has led, as its [`Seniority`] counts it.
+    pub uptime: Duration,
+    /// The sender's [`Config::priority`].
+    pub priority: u8,
+}
+
+/// What a member keeps on stable storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stable {
+    /// When the member was started for the first time, by its own calendar.
+    pub zero: WallTime,
+}
+
+/// What a start needs from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Boot {
+    /// What was found on stable storage.
+    pub stored: Option<Stable>,
+    /// The calendar at the start.
+    pub wall: WallTime,
+    /// A random number that no other life of this member has.
+    pub lifetime: Lifetime,
+}
+
+/// What the machine can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// A heartbeat arrived.
+    Received {
+        /// Who sent it.
+        from: MemberId,
+        /// What it says.
+        heartbeat: Heartbeat,
+    },
+    /// Use other parameters from now on. Parameters that make no sense (an interval of zero, or
+    /// not below `detect`) are ignored.
+    Replan {
+        /// Time between heartbeats (eta).
+        interval: Duration,
+        /// Detection bound (eta + alpha).
+        detect: Duration,
+    },
+}
+
+/// What the application is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The output changed.
+    LeaderChanged {
+        /// The leader now; `None` while listening.
+        leader: Option<MemberId>,
+        /// Why.
+        reason: Reason,
+    },
+    /// The leader crashed and came back before anyone suspected it.
+    LeaderRestarted {
+        /// The leader.
+        leader: MemberId,
+    },
+    /// The calendar reads less than when the member was first started.
+    ClockBehind {
+        /// By how much.
+        by: Duration,
+    },
+    /// Another process uses our id.
+    DuplicateId {
+        /// Its lifetime.
+        lifetime: Lifetime,
+    },
+}
+
+/// Why the output changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// A leader was heard, where none was known.
+    Heard,
+    /// No leader was heard for the time that a newcomer listens.
+    NoneHeard,
+    /// The leader fell silent.
+    Silence,
+    /// A leader with the longer reign (or, of equals, the higher id) was heard.
+    Seniority,
+    /// Our priority is higher than the leader's, or the other's is higher than ours.
+    Priority,
+    /// We led, and could not send for so long that the others must have given us up.
+    Stalled,
+}
+
+/// What the machine asks for.
+pub type Effect = machine::Effect<Heartbeat, Stable, Event>;
+
+/// One member.
+#[derive(Clone, Debug)]
+pub struct NfdL {
+    config: Config,
+    lifetime: Lifetime,
+    schedule: Schedule,
+    role: Role,
+    peers: BTreeMap<MemberId, Peer>,
+    /// Heartbeats sent in this life: the paper's uptime.
+    sent: u64,
+    /// A late wake-up was forgiven since the last fresh heartbeat.
+    forgave: bool,
+    impostor: Option<Lifetime>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Listening { until: Instant },
+    Following { leader: MemberId },
+    Leading { since: Instant },
+}
+
+/// Another member that was heard leading.
+#[derive(Clone, Debug)]
+struct Peer {
+    lifetime: Lifetime,
+    detector: NfdE,
+    link: Estimator,
+    uptime: Duration,
+    heard: Instant,
+    priority: u8,
+}
+
+impl Peer {
+    fn is_trusted(&self, now: Instant) -> bool {
+        self.detector.trusted_until().is_some_and(|until| now < until)
+    }
+}
+
+impl NfdL {
+    /// Starts a member: for the first time, or after a crash.
+    pub fn start(config: Config, boot: Boot, now: Instant, effects: &mut Effects<Effect>) -> Self {
+        let zero = boot.stored.map_or(boot.wall, |stored| stored.zero);
+        if boot.stored.is_none() {
+            effects.push(Effect::Persist(Stable { zero }));
+        }
+        if let Err(by) = boot.wall.since(zero) {
+            effects.push(Effect::Tell(Event::ClockBehind { by }));
+        }
+        NfdL {
+            lifetime: boot.lifetime,
+            schedule: Schedule::new(Label::at(boot.wall, zero), config.interval(), now),
+            role: Role::Listening { until: now + config.interval() },
+            peers: BTreeMap::new(),
+            sent: 0,
+            forgave: false,
+            impostor: None,
+            config,
+        }
+    }
+
+    /// The output: who leads, as far as this member knows. `None` while it listens.
+    pub fn leader(&self) -> Option<MemberId> {
+        match self.role {
+            Role::Listening { .. } => None,
+            Role::Following { leader } => Some(leader),
+            Role::Leading { .. } => Some(self.config.id()),
+        }
+    }
+
+    /// Since when this member leads, if it does.
+    pub fn leads_since(&self) -> Option<Instant> {
+        match self.role {
+            Role::Leading { since } => Some(since),
+            _ => None,
+        }
+    }
+
+    /// This member's configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The link from the leader that is followed, as measured.
+    pub fn link(&self) -> Option<Estimate> {
+        let Role::Following { leader } = self.role else { return None };
+        self.peers.get(&leader)?.link.estimate()
+    }
+
+    /// Bytes on the heap, for those who watch memory: it is bounded by
+    /// [`Config::max_peers`].
+    pub fn heap_bytes(&self) -> usize {
+        let peer = |peer: &Peer| size_of::<(MemberId, Peer)>() + peer.detector.heap_bytes();
+        self.peers.values().map(peer).sum()
+    }
+
+    fn receive(
+        &mut self,
+        from: MemberId,
+        heartbeat: Heartbeat,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        if from == self.config.id() {
+            return self.report_impostor(heartbeat.lifetime, effects);
+        }
+        let Some(peer) = self.peer_in_life(from, &heartbeat, now) else { return };
+        peer.link.arrive(heartbeat.beat, now);
+        if peer.detector.arrive(heartbeat.beat, now) != Arrival::Fresh {
+            return;
+        }
+        peer.uptime = heartbeat.uptime;
+        peer.heard = now;
+        peer.priority = heartbeat.priority;
+        let restarted = core::mem::replace(&mut peer.lifetime, heartbeat.lifetime);
+        if restarted != heartbeat.lifetime && self.role == (Role::Following { leader: from }) {
+            effects.push(Effect::Tell(Event::LeaderRestarted { leader: from }));
+        }
+        if self.role == (Role::Following { leader: from }) {
+            self.forgave = false;
+        }
+        self.decide(now, effects);
+    }
+
+    /// What is known of the sender, begun anew if this is another life of it. `None` if the
+    /// heartbeat is of a life that is over, or if there is no room to remember the sender.
+    fn peer_in_life(
+        &mut self,
+        from: MemberId,
+        heartbeat: &Heartbeat,
+        now: Instant,
+    ) -> Option<&mut Peer> {
+        let fresh = Peer {
+            lifetime: heartbeat.lifetime,
+            detector: NfdE::new(self.config.detect(), self.config.window()),
+            link: Estimator::new(DEFAULT_BLOCK),
+            uptime: heartbeat.uptime,
+            heard: now,
+            priority: heartbeat.priority,
+        };
+        if !self.peers.contains_key(&from) {
+            self.make_room(now)?;
+            return Some(self.peers.entry(from).or_insert(fresh));
+        }
+        let peer = self.peers.get_mut(&from)?;
+        if peer.lifetime != heartbeat.lifetime {
+            // Labels go on across a restart. One that does not is a straggler from an earlier
+            // life, or the clock stepped back: whichever it is, the life that is trusted stands.
+            if peer.is_trusted(now) && Some(heartbeat.beat.label) <= peer.detector.latest() {
+                return None;
+            }
+            // Keep the old lifetime: who calls wants to see the change.
+            *peer = Peer { lifetime: peer.lifetime, ..fresh };
+        }
+        Some(peer)
+    }
+
+    /// Forgets the member that has been silent the longest, if there are too many.
+    fn make_room(&mut self, now: Instant) -> Option<()> {
+        if self.peers.len() >= self.config.max_peers() {
+            let silent = self.peers.iter().filter(|(_, peer)| !peer.is_trusted(now));
+            let oldest = silent.min_by_key(|(_, peer)| peer.heard).map(|(id, _)| *id)?;
+            self.peers.remove(&oldest);
+        }
+        Some(())
+    }
+
+    fn report_impostor(&mut self, lifetime: Lifetime, effects: &mut Effects<Effect>) {
+        if lifetime != self.lifetime && self.impostor.replace(lifetime) != Some(lifetime) {
+            effects.push(Effect::Tell(Event::DuplicateId { lifetime }));
+        }
+    }
+
+    /// Compares everyone that is trusted, and us if we lead, and acts on the result.
+    fn decide(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        let best = self.best_peer(now);
+        match (self.role, best) {
+            (Role::Leading { .. }, Some(best)) if best > self.own_rank(now) => {
+                let senior = best.priority == self.config.priority();
+                let reason = if senior { Reason::Seniority } else { Reason::Priority };
+                self.follow(best.id, reason, effects);
+            }
+            (Role::Leading { .. }, _) => {}
+            (_, Some(best)) if self.config.priority() > best.priority => {
+                self.claim(Reason::Priority, now, effects);
+            }
+            (Role::Listening { .. }, Some(best)) => self.follow(best.id, Reason::Heard, effects),
+            (Role::Following { leader }, Some(best)) if best.id != leader => {
+                let silent = !self.peers.get(&leader).is_some_and(|peer| peer.is_trusted(now));
+                let reason = if silent { Reason::Silence } else { Reason::Seniority };
+                self.follow(best.id, reason, effects);
+            }
+            (Role::Following { .. }, Some(_)) | (Role::Listening { .. }, None) => {}
+            (Role::Following { .. }, None) => self.claim(Reason::Silence, now, effects),
+        }
+    }
+
+    fn best_peer(&self, now: Instant) -> Option<Rank> {
+        let trusted = self.peers.iter().filter(|(_, peer)| peer.is_trusted(now));
+        let rule = self.config.seniority();
+        trusted
+            .map(|(id, peer)| Rank {
+                priority: peer.priority,
+                uptime: rule.of_other(peer.uptime, now - peer.heard),
+                id: *id,
+            })
+            .max()
+    }
+
+    fn own_rank(&self, now: Instant) -> Rank {
+        Rank {
+            priority: self.config.priority(),
+            uptime: self.config.seniority().of_self(self.uptime(now)),
+            id: self.config.id(),
+        }
+    }
+
+    fn uptime(&self, now: Instant) -> Duration {
+        let reign = self.leads_since().map_or(Duration::ZERO, |since| now - since);
+        match self.config.seniority() {
+            Seniority::Classes => reign,
+            Seniority::Printed => self.config.interval().saturating_mul(self.sent as u32),
+        }
+    }
+
+    fn claim(&mut self, reason: Reason, now: Instant, effects: &mut Effects<Effect>) {
+        self.role = Role::Leading { since: now };
+        self.schedule.begin(now);
+        self.tell_leader(reason, effects);
+        self.beat(now, effects);
+    }
+
+    fn follow(&mut self, leader: MemberId, reason: Reason, effects: &mut Effects<Effect>) {
+        self.role = Role::Following { leader };
+        self.schedule.end();
+        self.forgave = false;
+        self.tell_leader(reason, effects);
+    }
+
+    fn listen(&mut self, reason: Reason, now: Instant, effects: &mut Effects<Effect>) {
+        self.role = Role::Listening { until: now + self.config.interval() };
+        self.schedule.end();
+        self.forgave = true;
+        self.tell_leader(reason, effects);
+    }
+
+    fn tell_leader(&self, reason: Reason, effects: &mut Effects<Effect>) {
+        let leader = self.leader();
+        effects.push(Effect::Tell(Event::LeaderChanged { leader, reason }));
+    }
+
+    fn beat(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        if let Some(beat) = self.schedule.beat(now) {
+            effects.push(Effect::Broadcast(Heartbeat {
+                lifetime: self.lifetime,
+                beat,
+                uptime: self.uptime(now),
+                priority: self.config.priority(),
+            }));
+            self.sent += 1;
+        }
+    }
+
+    /// Whether a wake-up came so late that we cannot have listened. Forgiven once, so that a
+    /// member that is always late still comes to a decision.
+    fn forgive(&mut self, due: Instant, now: Instant) -> bool {
+        let stalled = now - due >= self.config.interval();
+        stalled && !core::mem::replace(&mut self.forgave, true)
+    }
+}
+
+impl Machine for NfdL {
+    type Input = Input;
+    type Effect = Effect;
+
+    fn handle(&mut self, input: Input, now: Instant, effects: &mut Effects<Effect>) {
+        match input {
+            Input::Received { from, heartbeat } => self.receive(from, heartbeat, now, effects),
+            Input::Replan { interval, detect } => {
+                if self.config.replan(interval, detect).is_ok() {
+                    self.schedule.set_interval(interval);
+                    self.peers.values_mut().for_each(|peer| peer.detector.set_detect(detect));
+                }
+            }
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        let Some(due) = self.deadline().filter(|due| *due <= now) else { return };
+        match self.role {
+            Role::Listening { .. } => {
+                if self.forgive(due, now) {
+                    self.role = Role::Listening { until: now + self.config.interval() };
+                } else {
+                    self.claim(Reason::NoneHeard, now, effects);
+                }
+            }
+            Role::Following { leader } => {
+                if self.forgive(due, now) {
+                    let until = now + self.config.interval();
+                    if let Some(peer) = self.peers.get_mut(&leader) {
+                        peer.detector.extend(until);
+                    }
+                } else {
+                    self.decide(now, effects);
+                }
+            }
+            Role::Leading { .. } => {
+                let silent = self.schedule.last().map_or(Duration::ZERO, |last| now - last);
+                if silent >= self.config.detect() {
+                    self.listen(Reason::Stalled, now, effects);
+                    self.decide(now, effects);
+                } else {
+                    self.beat(now, effects);
+                }
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self.role {
+            Role::Listening { until } => Some(until),
+            Role::Following { leader } => self.peers.get(&leader)?.detector.trusted_until(),
+            Role::Leading { .. } => self.schedule.due(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -93,12 +93,12 @@ fn a_link_that_changed_is_seen_as_it_is_now_after_two_blocks() {
 #[test]
 fn a_change_of_interval_loses_nothing() {
     let mut estimator = Estimator::new(DEFAULT_BLOCK);
-    let mut label = 0;
+    let mut label: i64 = 0;
     for i in 0..300u64 {
         let interval = Duration::from_millis(if i < 100 { 100 } else if i < 200 { 30 } else { 250 });
         let beat = Beat { label: Label::from_nanos(label), interval };
-        estimator.arrive(beat, Instant::from_nanos(label + 5_000_000));
-        label += interval.as_nanos() as u64;
+        estimator.arrive(beat, Instant::from_nanos(label as u64 + 5_000_000));
+        label += interval.as_nanos() as i64;
     }
     let estimate = estimator.estimate().unwrap();
     assert_eq!((estimate.expected, estimate.loss), (300, 0.0));
@@ -107,7 +107,7 @@ fn a_change_of_interval_loses_nothing() {
 proptest! {
     #[test]
     fn no_sequence_of_heartbeats_makes_it_panic_or_leave_its_range(
-        beats in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 0..100)
+        beats in prop::collection::vec((any::<i64>(), any::<u64>(), any::<u64>()), 0..100)
     ) {
         let mut estimator = Estimator::new(16);
         for (label, interval, now) in beats {

@@ -1,0 +1,144 @@
+//! How a member is set up.
+
+use core::time::Duration;
+
+use super::Seniority;
+use crate::detector::configurator::Plan;
+use crate::detector::nfd_e::DEFAULT_WINDOW;
+use crate::identity::MemberId;
+
+/// A member's configuration; valid by construction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    id: MemberId,
+    interval: Duration,
+    detect: Duration,
+    window: usize,
+    priority: u8,
+    seniority: Seniority,
+    max_peers: usize,
+}
+
+/// Why a configuration was refused. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidConfig {
+    /// Heartbeats without time between them.
+    #[error("the interval between heartbeats must be longer than zero")]
+    ZeroInterval,
+    /// No margin left.
+    #[error("the interval ({interval:?}) must be shorter than the detection time ({detect:?})")]
+    NoMargin {
+        /// Time between heartbeats.
+        interval: Duration,
+        /// Detection bound.
+        detect: Duration,
+    },
+}
+
+impl Config {
+    /// Member `id`, beating every `interval` (eta) when it leads, and suspecting a leader
+    /// `detect` (eta + alpha, T_D) after its last heartbeat was expected.
+    ///
+    /// `interval` must be longer than zero and shorter than `detect`. All members of a group
+    /// should use the same.
+    pub fn new(id: MemberId, interval: Duration, detect: Duration) -> Result<Self, InvalidConfig> {
+        let mut config = Config {
+            id,
+            interval: Duration::from_millis(1),
+            detect: Duration::from_millis(2),
+            window: DEFAULT_WINDOW,
+            priority: 0,
+            seniority: Seniority::default(),
+            max_peers: 1024,
+        };
+        config.replan(interval, detect)?;
+        Ok(config)
+    }
+
+    /// The same from a plan of the configurator.
+    pub fn from_plan(id: MemberId, plan: &Plan) -> Result<Self, InvalidConfig> {
+        Config::new(id, plan.interval, plan.detect())
+    }
+
+    /// How many arrivals NFD-E averages; default 32, at least 1.
+    #[must_use]
+    pub fn with_window(mut self, window: usize) -> Self {
+        self.window = window.max(1);
+        self
+    }
+
+    /// A member of higher priority unseats a leader of lower, however senior; default 0 for all.
+    /// Unequal priorities trade stability for preference: a preferred member that comes back
+    /// takes over at once.
+    #[must_use]
+    pub fn with_priority(mut self, priority: u8) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// How uptimes are compared; the default is the sound way.
+    #[must_use]
+    pub fn with_seniority(mut self, seniority: Seniority) -> Self {
+        self.seniority = seniority;
+        self
+    }
+
+    /// How many other members are remembered at most; default 1024, at least 1. Each takes about
+    /// 900 bytes once it has led for a while, and nothing if it never led.
+    #[must_use]
+    pub fn with_max_peers(mut self, max_peers: usize) -> Self {
+        self.max_peers = max_peers.max(1);
+        self
+    }
+
+    pub(super) fn replan(
+        &mut self,
+        interval: Duration,
+        detect: Duration,
+    ) -> Result<(), InvalidConfig> {
+        if interval.is_zero() {
+            return Err(InvalidConfig::ZeroInterval);
+        }
+        if interval >= detect {
+            return Err(InvalidConfig::NoMargin { interval, detect });
+        }
+        self.interval = interval;
+        self.detect = detect;
+        Ok(())
+    }
+
+    /// This member.
+    pub fn id(&self) -> MemberId {
+        self.id
+    }
+
+    /// Time between heartbeats (eta).
+    pub fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    /// Detection bound (eta + alpha, T_D).
+    pub fn detect(&self) -> Duration {
+        self.detect
+    }
+
+    /// How many arrivals are averaged.
+    pub fn window(&self) -> usize {
+        self.window
+    }
+
+    /// Its priority.
+    pub fn priority(&self) -> u8 {
+        self.priority
+    }
+
+    /// How uptimes are compared.
+    pub fn seniority(&self) -> Seniority {
+        self.seniority
+    }
+
+    /// How many other members are remembered at most.
+    pub fn max_peers(&self) -> usize {
+        self.max_peers
+    }
+}

@@ -1,0 +1,109 @@
+//! What can go wrong, one thing at a time.
+
+use core::fmt;
+use core::time::Duration;
+
+use crate::link::LinkModel;
+use crate::network::HostIndex;
+
+/// Something that happens to a host or to the network.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fault {
+    /// The process ends at once. What it had begun to write may or may not be on disk.
+    Crash(HostIndex),
+    /// The process starts again.
+    Recover {
+        /// Which.
+        host: HostIndex,
+        /// Whether what it had stored is still there.
+        disk: DiskFate,
+    },
+    /// The process stops running; messages pile up (SIGSTOP, a long garbage collection).
+    Pause(HostIndex),
+    /// It runs on, after a pause or a suspension.
+    Resume(HostIndex),
+    /// The whole host sleeps; messages to it are lost.
+    Suspend {
+        /// Which.
+        host: HostIndex,
+        /// Whether its steady clock stands still meanwhile.
+        clock_stops: bool,
+    },
+    /// Messages in one direction are lost from now on.
+    Cut {
+        /// Sender.
+        from: HostIndex,
+        /// Receiver.
+        to: HostIndex,
+    },
+    /// They are not any more.
+    Mend {
+        /// Sender.
+        from: HostIndex,
+        /// Receiver.
+        to: HostIndex,
+    },
+    /// Cuts both directions between the hosts in the set (bit k for host k) and all others.
+    Partition(u64),
+    /// Mends all cuts.
+    Heal,
+    /// Somebody sets a host's calendar.
+    StepWall {
+        /// Which host.
+        host: HostIndex,
+        /// By how much, in nanoseconds.
+        by_nanos: i64,
+    },
+    /// All links become like this.
+    SetLinks(Box<LinkModel>),
+}
+
+/// What became of a host's disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskFate {
+    /// It is as it was.
+    Kept,
+    /// It is empty.
+    Lost,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Crash(host) => write!(f, "crash {}", Name(*host)),
+            Fault::Recover { host, disk: DiskFate::Kept } => write!(f, "recover {}", Name(*host)),
+            Fault::Recover { host, disk: DiskFate::Lost } => {
+                write!(f, "recover {} without its disk", Name(*host))
+            }
+            Fault::Pause(host) => write!(f, "pause {}", Name(*host)),
+            Fault::Resume(host) => write!(f, "resume {}", Name(*host)),
+            Fault::Suspend { host, clock_stops: false } => write!(f, "suspend {}", Name(*host)),
+            Fault::Suspend { host, clock_stops: true } => {
+                write!(f, "suspend {} with its clock", Name(*host))
+            }
+            Fault::Cut { from, to } => write!(f, "cut {} -> {}", Name(*from), Name(*to)),
+            Fault::Mend { from, to } => write!(f, "mend {} -> {}", Name(*from), Name(*to)),
+            Fault::Partition(side) => {
+                let inside = (0..u64::BITS as usize).filter(|host| side & (1 << host) != 0);
+                let names: Vec<_> = inside.map(|host| Name(host).to_string()).collect();
+                write!(f, "partition {{{}}} from the rest", names.join(" "))
+            }
+            Fault::Heal => write!(f, "heal all cuts"),
+            Fault::StepWall { host, by_nanos } => {
+                let sign = if *by_nanos < 0 { '-' } else { '+' };
+                let by = Duration::from_nanos(by_nanos.unsigned_abs());
+                write!(f, "step the calendar of {} by {sign}{by:?}", Name(*host))
+            }
+            Fault::SetLinks(model) => write!(f, "links become {model:?}"),
+        }
+    }
+}
+
+/// A host's name as a member: host 0 is `p1`.
+pub struct Name(pub HostIndex);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "p{}", self.0 + 1)
+    }
+}

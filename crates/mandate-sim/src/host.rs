@@ -1,0 +1,79 @@
+//! One host: a process that runs, waits or is down; its clocks; its disk.
+
+use std::collections::VecDeque;
+
+use mandate_proto::identity::MemberId;
+use mandate_proto::machine::Effects;
+
+use crate::clock::Clock;
+use crate::network::HostIndex;
+use crate::subject::Subject;
+use crate::time::SimTime;
+
+/// Messages that wait for a paused process; more are lost, as in a socket's buffer.
+pub(crate) const INBOX: usize = 1024;
+
+/// A host.
+pub(crate) struct Host<S: Subject> {
+    pub(crate) config: S::Config,
+    pub(crate) clock: Clock,
+    pub(crate) machine: Option<S>,
+    pub(crate) stored: Option<S::Stable>,
+    /// Rises with every start and every crash: what was scheduled for an earlier life is void.
+    pub(crate) life: u32,
+    pub(crate) activity: Activity,
+    pub(crate) inbox: VecDeque<(MemberId, S::Message)>,
+    pub(crate) effects: Effects<S::Effect>,
+    /// A write that is under way. Effects behind it wait.
+    pub(crate) writing: Option<S::Stable>,
+    /// The wake-up that is scheduled.
+    pub(crate) wake: Option<SimTime>,
+}
+
+/// What a process that is up does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Activity {
+    Runs,
+    /// Does not run; messages wait.
+    Paused,
+    /// The host sleeps; messages are lost.
+    Suspended,
+}
+
+impl<S: Subject> Host<S> {
+    pub(crate) fn new(config: S::Config, clock: Clock) -> Self {
+        Host {
+            config,
+            clock,
+            machine: None,
+            stored: None,
+            life: 0,
+            activity: Activity::Runs,
+            inbox: VecDeque::new(),
+            effects: Effects::new(),
+            writing: None,
+            wake: None,
+        }
+    }
+
+    /// Forgets everything that does not survive the process.
+    pub(crate) fn end_life(&mut self) {
+        self.machine = None;
+        self.life += 1;
+        self.activity = Activity::Runs;
+        self.inbox.clear();
+        self.effects = Effects::new();
+        self.writing = None;
+        self.wake = None;
+    }
+}
+
+/// The member that runs on a host.
+pub fn member(host: HostIndex) -> MemberId {
+    MemberId::new(host as u32 + 1)
+}
+
+/// The host that a member runs on.
+pub fn host_of(member: MemberId) -> HostIndex {
+    member.get() as usize - 1
+}

@@ -1,0 +1,65 @@
+//! Labels only rise (section 3.2): within a life always; across a crash if the disk was kept and
+//! the calendar was not set back. The paper asks for a clock without drift; here labels may fall
+//! back by as much as the steady clock can have gained on the calendar.
+
+use mandate_proto::identity::Lifetime;
+use mandate_proto::nfd_l::NfdL;
+
+use crate::fault::{DiskFate, Fault};
+use crate::nfd_l::storm::MAX_DRIFT_PPB;
+use crate::subject::{Moment, Observation};
+
+/// The name under which it is reported.
+pub const NAME: &str = "labels rise";
+
+/// The last label of each member.
+pub struct LabelsRise {
+    members: Vec<Member>,
+}
+
+#[derive(Clone, Default)]
+struct Member {
+    last: Option<(Lifetime, i64)>,
+    /// The disk was lost or the calendar set back: the next life may begin anywhere.
+    excused: bool,
+}
+
+impl LabelsRise {
+    /// Watches `size` members.
+    pub fn new(size: usize) -> Self {
+        LabelsRise { members: vec![Member::default(); size] }
+    }
+
+    /// Checks what was observed.
+    pub fn check(
+        &mut self,
+        moment: Moment,
+        what: &Observation<'_, NfdL>,
+    ) -> Result<(), String> {
+        let member = &mut self.members[moment.host];
+        match what {
+            Observation::Faulted(Fault::Recover { disk: DiskFate::Lost, .. }) => {
+                member.excused = true;
+            }
+            Observation::Faulted(Fault::StepWall { by_nanos: ..0, .. }) => member.excused = true,
+            Observation::Sent(heartbeat) => {
+                let label = heartbeat.beat.label.as_nanos();
+                let last = member.last.replace((heartbeat.lifetime, label));
+                let Some((life, last)) = last else { return Ok(()) };
+                if life == heartbeat.lifetime {
+                    if label <= last {
+                        return Err("a label fell within one life".into());
+                    }
+                    return Ok(());
+                }
+                let excused = core::mem::take(&mut member.excused);
+                let drifted = moment.now.as_nanos() as i64 / 1_000_000_000 * MAX_DRIFT_PPB + 1;
+                if !excused && label + drifted <= last {
+                    return Err("a label fell across a crash with disk and calendar intact".into());
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! NFD-L under simulation.
+//!
+//! A seed draws a group of 3 to 9 members, its interval and detection time, its links and
+//! clocks, and a storm of faults ([`storm`]). During the storm the invariants are watched; then
+//! everything heals, and [`scenario`] demands, in this order: agreement on one leader within the
+//! bound, one broadcaster that sends N-1 messages an interval, a newcomer that unseats nobody,
+//! and, after a crash of the leader, agreement on another.
+
+use mandate_proto::identity::MemberId;
+use mandate_proto::machine::Effects;
+use mandate_proto::nfd_l::{self, Config, Effect, Event, Heartbeat, Input, NfdL, Stable};
+use mandate_proto::time::Instant;
+
+use crate::subject::{Boot, Subject};
+
+pub mod invariants;
+pub mod scenario;
+pub mod storm;
+
+pub use scenario::{Options, bound, run};
+
+/// How a simulated member is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct MemberConfig {
+    /// The machine's own configuration.
+    pub config: Config,
+    /// A bug put in on purpose.
+    pub mutant: Option<Mutant>,
+}
+
+/// Bugs to put back on purpose: a harness is believed once it has caught some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// Labels restart at zero after a crash: zero time is not read back (section 3.2 of the
+    /// paper is there to avoid just that).
+    LabelsRestart,
+    /// Zero time is written again at every start.
+    WritesEveryStart,
+    /// A restarted member takes itself for more than it is, and unseats the leader.
+    PushyNewcomer,
+    /// Uptimes are compared as printed in the paper.
+    PrintedSeniority,
+}
+
+impl Mutant {
+    /// All of them, with the names that the command line knows them by.
+    pub const ALL: [(&'static str, Mutant); 4] = [
+        ("labels-restart", Mutant::LabelsRestart),
+        ("writes-every-start", Mutant::WritesEveryStart),
+        ("pushy-newcomer", Mutant::PushyNewcomer),
+        ("printed-seniority", Mutant::PrintedSeniority),
+    ];
+}
+
+impl Subject for NfdL {
+    type Message = Heartbeat;
+    type Stable = Stable;
+    type Event = Event;
+    type Config = MemberConfig;
+
+    fn boot(
+        setup: &MemberConfig,
+        boot: Boot<Stable>,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) -> Self {
+        let restarted = boot.stored.is_some();
+        let mut config = setup.config;
+        let mut stored = boot.stored;
+        match setup.mutant {
+            Some(Mutant::LabelsRestart | Mutant::WritesEveryStart) => stored = None,
+            Some(Mutant::PushyNewcomer) => config = config.with_priority(u8::from(restarted)),
+            Some(Mutant::PrintedSeniority) => {
+                config = config.with_seniority(nfd_l::Seniority::Printed);
+            }
+            None => {}
+        }
+        let start = nfd_l::Boot { stored, wall: boot.wall, lifetime: boot.lifetime };
+        let machine = NfdL::start(config, start, now, effects);
+        if restarted && setup.mutant == Some(Mutant::LabelsRestart) {
+            let kept: Vec<_> =
+                effects.drain().filter(|effect| !matches!(effect, Effect::Persist(_))).collect();
+            kept.into_iter().for_each(|effect| effects.push(effect));
+        }
+        machine
+    }
+
+    fn received(from: MemberId, heartbeat: Heartbeat) -> Input {
+        Input::Received { from, heartbeat }
+    }
+}

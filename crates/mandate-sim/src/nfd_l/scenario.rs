@@ -1,0 +1,232 @@
+//! One seed, from the first start to the last demand.
+
+use core::time::Duration;
+use std::io::Write;
+
+use mandate_proto::identity::MemberId;
+use mandate_proto::nfd_l::{Config, NfdL};
+
+use super::invariants::{Court, agreement, one_broadcaster, stability};
+use super::storm::{self, Setting};
+use super::{MemberConfig, Mutant};
+use crate::fault::{DiskFate, Fault};
+use crate::host::{host_of, member};
+use crate::random::{Random, Stream};
+use crate::subject::Moment;
+use crate::time::SimTime;
+use crate::trace::Trace;
+use crate::verdict::Outcome;
+use crate::world::World;
+
+/// How to run a seed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// A bug to put back on purpose.
+    pub mutant: Option<Mutant>,
+}
+
+/// Whether something must never happen or must happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It must never happen.
+    Correctness,
+    /// It must happen in time.
+    Liveness,
+}
+
+/// Within this time after healing all members agree, if no message takes longer than `delay` any
+/// more and no wake-up or write longer than `lateness`.
+///
+/// The worst case is a chain: a dead leader whose last heartbeat arrived late (one detection time
+/// for it to be late by, one to be trusted), a successor that is no better, an interval each for
+/// a stalled member to forgive, for a newcomer to listen, for two heartbeats that confirm a clock
+/// that stood still.
+pub fn bound(
+    interval: Duration,
+    detect: Duration,
+    delay: Duration,
+    lateness: Duration,
+) -> Duration {
+    detect * 3 + interval * 4 + (delay + lateness) * 4
+}
+
+/// Runs a seed; `trace` receives it line by line.
+pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outcome {
+    let setting = Setting::draw(seed);
+    let court = Court::new(setting.size, setting.detect, trace.map(Trace::new));
+    let hosts = setting.clocks.iter().enumerate().map(|(host, clock)| {
+        let config = Config::new(member(host), setting.interval, setting.detect)
+            .expect("the setting draws detection times above intervals");
+        (MemberConfig { config, mutant: options.mutant }, clock.clone())
+    });
+    let world = World::new(seed, hosts, setting.rough, setting.machinery, court);
+    let mut run = Run {
+        world,
+        random: Random::new(seed ^ 0x5EED, Stream::Faults),
+        agreement: 0.0,
+        setting,
+    };
+    run.weather_the_storm(seed);
+    let _ = run.demand_everything();
+    let Run { world, agreement, .. } = run;
+    Outcome {
+        verdict: world.observer.verdict(),
+        events: world.counts().events,
+        messages: world.counts().messages,
+        simulated: world.now().since_start(),
+        agreement,
+    }
+}
+
+struct Run<'a> {
+    setting: Setting,
+    world: World<NfdL, Court<'a>>,
+    random: Random,
+    agreement: f64,
+}
+
+/// The run has failed; the court knows why.
+struct Failed;
+
+impl Run<'_> {
+    fn weather_the_storm(&mut self, seed: u64) {
+        for (at, fault) in storm::faults(seed, &self.setting) {
+            // What would end after the storm ends with it.
+            if at < SimTime::ZERO + self.setting.storm {
+                self.world.schedule(at, fault);
+            }
+        }
+        self.world.start_all();
+        self.world.run_until(SimTime::ZERO + self.setting.storm);
+    }
+
+    fn demand_everything(&mut self) -> Result<(), Failed> {
+        self.heal();
+        self.note("healed");
+        let leader = self.demand_agreement(true)?;
+        self.note(&format!("agreed on {leader}"));
+        self.demand_silence(leader)?;
+        self.demand_stability(leader)?;
+        if self.up().len() > 1 {
+            self.world.inject(Fault::Crash(host_of(leader)));
+            let next = self.demand_agreement(false)?;
+            self.note(&format!("agreed on {next} after {leader}"));
+        }
+        Ok(())
+    }
+
+    /// Everything is as it should be from now on, but some members stay down for good.
+    fn heal(&mut self) {
+        self.world.inject(Fault::Heal);
+        self.world.inject(Fault::SetLinks(Box::new(self.setting.calm)));
+        for host in 0..self.setting.size {
+            self.world.inject(Fault::Resume(host));
+        }
+        let down = (0..self.setting.size).filter(|host| self.world.machine(*host).is_none());
+        let down: Vec<_> = down.collect();
+        let all_down = down.len() == self.setting.size;
+        for host in down {
+            if all_down || self.random.chance(0.7) {
+                let disk = storm::disk(&mut self.random);
+                self.world.inject(Fault::Recover { host, disk });
+            }
+        }
+    }
+
+    fn up(&self) -> Vec<usize> {
+        (0..self.setting.size).filter(|host| self.world.machine(*host).is_some()).collect()
+    }
+
+    /// Agreement within the bound, counted from when the last straggler has arrived.
+    fn demand_agreement(&mut self, healing: bool) -> Result<MemberId, Failed> {
+        let machinery = self.setting.machinery;
+        let lateness = machinery.lateness.max(machinery.write_time);
+        let delay = self.setting.calm.max_delay;
+        let bound = bound(self.setting.interval, self.setting.detect, delay, lateness);
+        let began = if healing { self.world.last_arrival() } else { self.world.now() };
+        self.world.run_until(began + bound);
+        self.stop_if_violated()?;
+        let agreement = &self.world.observer.agreement;
+        match agreement.agreed() {
+            Some((leader, since)) => {
+                let share = (since - began).as_secs_f64() / bound.as_secs_f64();
+                self.agreement = self.agreement.max(share);
+                Ok(leader)
+            }
+            None => {
+                let what = format!("none {bound:?} after healing: {}", agreement.describe());
+                self.fail(Kind::Liveness, agreement::NAME, what)
+            }
+        }
+    }
+
+    /// One broadcaster, and no change of mind, for twenty intervals.
+    fn demand_silence(&mut self, leader: MemberId) -> Result<(), Failed> {
+        let (before, changes) = (self.world.counts().messages, self.changes());
+        let began = self.world.now();
+        self.world.run_until(began + self.setting.interval * 20);
+        self.stop_if_violated()?;
+        if self.changes() != changes {
+            let agreement = &self.world.observer.agreement;
+            let what = format!("the agreement on {leader} did not last: {}", agreement.describe());
+            return self.fail(Kind::Liveness, agreement::NAME, what);
+        }
+        let sent = self.world.counts().messages - before;
+        let elapsed = self.world.now() - began;
+        let (size, interval) = (self.setting.size, self.setting.interval);
+        match one_broadcaster::check(sent, size, interval, elapsed) {
+            Ok(()) => Ok(()),
+            Err(what) => self.fail(Kind::Correctness, one_broadcaster::NAME, what),
+        }
+    }
+
+    /// A follower crashes and comes back, whatever became of its disk and its calendar: nobody
+    /// else changes its mind.
+    fn demand_stability(&mut self, leader: MemberId) -> Result<(), Failed> {
+        let followers: Vec<_> =
+            self.up().into_iter().filter(|host| *host != host_of(leader)).collect();
+        if followers.is_empty() {
+            return Ok(());
+        }
+        let host = self.random.pick(&followers);
+        let down = self.random.between(Duration::ZERO, self.setting.detect * 2);
+        let by_nanos = storm::wall_step(&mut self.random);
+        let disk = if self.random.chance(0.3) { DiskFate::Lost } else { DiskFate::Kept };
+        self.world.inject(Fault::Crash(host));
+        self.world.inject(Fault::StepWall { host, by_nanos });
+        let now = self.world.now();
+        self.world.run_until(now + down);
+        let changes = self.changes();
+        self.world.inject(Fault::Recover { host, disk });
+        let now = self.world.now();
+        self.world.run_until(now + self.setting.interval * 2 + self.setting.detect);
+        self.stop_if_violated()?;
+        // The newcomer's own: it hears the leader, or, if the one heartbeat came a little late,
+        // claims and gives way again.
+        let agreed = self.world.observer.agreement.agreed().map(|(leader, _)| leader);
+        if agreed != Some(leader) || self.changes() - changes > 2 {
+            let what = self.world.observer.agreement.describe();
+            let what = format!("{} came back and {leader} was unseated: {what}", member(host));
+            return self.fail(Kind::Correctness, stability::NAME, what);
+        }
+        Ok(())
+    }
+
+    fn changes(&self) -> u64 {
+        self.world.observer.agreement.changes()
+    }
+
+    fn stop_if_violated(&self) -> Result<(), Failed> {
+        self.world.observer.verdict().map_err(|_| Failed)
+    }
+
+    fn fail<T>(&mut self, kind: Kind, invariant: &'static str, what: String) -> Result<T, Failed> {
+        self.world.observer.fail(kind, invariant, what);
+        Err(Failed)
+    }
+
+    fn note(&mut self, text: &str) {
+        let moment = Moment { now: self.world.now(), host: 0, local: self.world.local_time(0) };
+        self.world.observer.note(moment, text);
+    }
+}

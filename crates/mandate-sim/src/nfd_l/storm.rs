@@ -1,0 +1,139 @@
+//! What a seed draws: the setting of a run, and its faults.
+
+use core::time::Duration;
+
+use crate::clock::Clock;
+use crate::fault::{DiskFate, Fault};
+use crate::link::{Bursts, Delay, LinkModel};
+use crate::random::{Random, Stream};
+use crate::time::SimTime;
+use crate::world::Machinery;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Steady clocks may be this much off: a tenth of a per cent, twenty times what bad quartz does.
+pub const MAX_DRIFT_PPB: i64 = 1_000_000;
+
+/// The setting of a run.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// How many members.
+    pub size: usize,
+    /// Time between heartbeats.
+    pub interval: Duration,
+    /// Detection bound.
+    pub detect: Duration,
+    /// The links during the storm.
+    pub rough: LinkModel,
+    /// The links after it: nothing is lost, and nothing takes longer than its `max_delay`.
+    pub calm: LinkModel,
+    /// Lateness of hosts.
+    pub machinery: Machinery,
+    /// A clock for each member.
+    pub clocks: Vec<Clock>,
+    /// How long the storm lasts.
+    pub storm: Duration,
+}
+
+impl Setting {
+    /// The setting of `seed`.
+    pub fn draw(seed: u64) -> Self {
+        let mut random = Random::new(seed, Stream::Setting);
+        let size = 3 + random.below(7) as usize;
+        let interval = random.between(MS * 50, MS * 400);
+        let detect = interval.mul_f64(2.2 + random.below(280) as f64 / 100.0);
+        let max_delay = random.between(MS, MS * 50);
+        let calm = LinkModel {
+            delay: Delay::Uniform(Duration::from_micros(100), max_delay),
+            max_delay,
+            ..LinkModel::perfect(max_delay)
+        };
+        Setting {
+            size,
+            interval,
+            detect,
+            rough: rough_links(&mut random, detect),
+            calm,
+            machinery: Machinery { lateness: MS * 5, write_time: MS * 50 },
+            clocks: (0..size).map(|_| clock(&mut random)).collect(),
+            storm: detect * 30,
+        }
+    }
+}
+
+fn rough_links(random: &mut Random, detect: Duration) -> LinkModel {
+    let mean = random.between(Duration::from_micros(200), MS * 40);
+    let delay = match random.below(4) {
+        0 => Delay::Exponential(mean),
+        1 => Delay::LogNormal { mean, variance: 25e-6 },
+        2 => Delay::Pareto { min: mean, shape: 1.5 },
+        _ => Delay::Uniform(Duration::ZERO, mean * 2),
+    };
+    let bursts = Bursts {
+        every: detect * 5,
+        lasting: detect,
+        loss: random.below(100) as f64 / 100.0,
+        delay: Delay::Pareto { min: random.between(MS, MS * 200), shape: 1.2 },
+    };
+    LinkModel {
+        delay,
+        max_delay: detect * 3,
+        loss: random.pick(&[0.0, 0.01, 0.05, 0.2, 0.5]),
+        duplication: random.pick(&[0.0, 0.05]),
+        in_order: random.chance(0.2),
+        bursts: random.chance(0.5).then_some(bursts),
+    }
+}
+
+fn clock(random: &mut Random) -> Clock {
+    let drift = random.below(2 * MAX_DRIFT_PPB as u64 + 1) as i64 - MAX_DRIFT_PPB;
+    let mut clock = Clock::new(drift);
+    clock.step_wall(wall_step(random));
+    clock
+}
+
+/// Up to an hour either way, at all scales.
+pub(super) fn wall_step(random: &mut Random) -> i64 {
+    let magnitude = random.pick(&[10, 1_000, 60_000, 3_600_000]);
+    let nanos = random.below(magnitude * 1_000_000) as i64;
+    if random.chance(0.5) { nanos } else { -nanos }
+}
+
+/// The disk of a member that recovers: mostly still there.
+pub(super) fn disk(random: &mut Random) -> DiskFate {
+    if random.chance(0.2) { DiskFate::Lost } else { DiskFate::Kept }
+}
+
+/// The faults of `seed`, each with its end, which may fall after the storm.
+pub fn faults(seed: u64, setting: &Setting) -> Vec<(SimTime, Fault)> {
+    let mut random = Random::new(seed, Stream::Faults);
+    let mut faults = Vec::new();
+    for _ in 0..3 + random.below(13) {
+        let begin = SimTime::ZERO + random.between(Duration::ZERO, setting.storm);
+        // From a hiccup to several detection times.
+        let scale = random.pick(&[1, 3, 8]);
+        let end = begin + random.between(Duration::ZERO, setting.detect * scale);
+        let host = random.below(setting.size as u64) as usize;
+        let other = (host + 1 + random.below(setting.size as u64 - 1) as usize) % setting.size;
+        let (fault, undone) = match random.below(10) {
+            0..=2 => (Fault::Crash(host), Some(Fault::Recover { host, disk: disk(&mut random) })),
+            3 => (Fault::Pause(host), Some(Fault::Resume(host))),
+            4 => {
+                let clock_stops = random.chance(0.5);
+                (Fault::Suspend { host, clock_stops }, Some(Fault::Resume(host)))
+            }
+            5 | 6 => {
+                let side = 1 + random.below((1 << setting.size) - 2);
+                (Fault::Partition(side), Some(Fault::Heal))
+            }
+            7 | 8 => {
+                let (from, to) = (host, other);
+                (Fault::Cut { from, to }, Some(Fault::Mend { from, to }))
+            }
+            _ => (Fault::StepWall { host, by_nanos: wall_step(&mut random) }, None),
+        };
+        faults.push((begin, fault));
+        faults.extend(undone.map(|fault| (end, fault)));
+    }
+    faults
+}

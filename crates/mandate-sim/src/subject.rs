@@ -1,0 +1,103 @@
+//! What the simulator can run: a machine that talks to peers.
+
+use core::fmt::Debug;
+
+use mandate_proto::identity::{Lifetime, MemberId};
+use mandate_proto::machine::{Effect, Effects, Machine};
+use mandate_proto::time::{Instant, WallTime};
+
+use crate::fault::Fault;
+use crate::network::HostIndex;
+use crate::time::SimTime;
+
+/// A protocol under simulation.
+pub trait Subject: Machine<Effect = Effect<Self::Message, Self::Stable, Self::Event>> + Sized {
+    /// What members send each other.
+    type Message: Clone + Debug;
+    /// What they keep on disk.
+    type Stable: Clone + Debug;
+    /// What they tell the application.
+    type Event: Debug;
+    /// How a member is set up.
+    type Config;
+
+    /// Starts a member, for the first time or again.
+    fn boot(
+        config: &Self::Config,
+        boot: Boot<Self::Stable>,
+        now: Instant,
+        effects: &mut Effects<Self::Effect>,
+    ) -> Self;
+
+    /// A message as an input.
+    fn received(from: MemberId, message: Self::Message) -> Self::Input;
+}
+
+/// What a start needs from outside.
+#[derive(Clone, Debug)]
+pub struct Boot<Stable> {
+    /// Which member it is.
+    pub id: MemberId,
+    /// What was found on disk.
+    pub stored: Option<Stable>,
+    /// The calendar.
+    pub wall: WallTime,
+    /// A random number that no other life of this member has.
+    pub lifetime: Lifetime,
+}
+
+/// Something that was seen to happen.
+#[derive(Debug)]
+pub enum Observation<'a, S: Subject> {
+    /// A process started.
+    Started(&'a Boot<S::Stable>),
+    /// A process sent a message, to one or to all.
+    Sent(&'a S::Message),
+    /// A message arrived at a process that is up.
+    Delivered {
+        /// Who sent it.
+        from: MemberId,
+        /// What it says.
+        message: &'a S::Message,
+    },
+    /// A write became durable.
+    Durable(&'a S::Stable),
+    /// A process told its application something.
+    Told(&'a S::Event),
+    /// A fault was injected. (It is seen before it has its effect.)
+    Faulted(&'a Fault),
+}
+
+/// Where and when something was seen.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// True time.
+    pub now: SimTime,
+    /// The host; for faults of the network, any.
+    pub host: HostIndex,
+    /// What the host's steady clock reads.
+    pub local: Instant,
+}
+
+/// Watches a simulation.
+pub trait Observer<S: Subject> {
+    /// Something happened.
+    fn observe(&mut self, moment: Moment, what: &Observation<'_, S>);
+
+    /// Whether it has seen enough: the simulation then stops.
+    fn is_done(&self) -> bool {
+        false
+    }
+}
+
+/// Watches nothing.
+impl<S: Subject> Observer<S> for () {
+    fn observe(&mut self, _: Moment, _: &Observation<'_, S>) {}
+}
+
+/// A closure that watches.
+impl<S: Subject, F: FnMut(Moment, &Observation<'_, S>)> Observer<S> for F {
+    fn observe(&mut self, moment: Moment, what: &Observation<'_, S>) {
+        self(moment, what);
+    }
+}

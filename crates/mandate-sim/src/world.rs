@@ -1,0 +1,422 @@
+//! The simulation itself: hosts, network, faults, and one queue of what is to happen.
+//!
+//! [`World`] is the driver of every machine in it. It keeps the driver's contract to the letter
+//! (effects in order, nothing past a write that is not durable) and is as unkind as the contract
+//! allows: wake-ups come late, a process that was paused may see its mail or its timer first, and
+//! a crash may fall into a write.
+
+use core::time::Duration;
+
+use mandate_proto::identity::{Lifetime, MemberId};
+use mandate_proto::machine::Effect;
+use mandate_proto::time::Instant;
+
+use crate::clock::Clock;
+use crate::fault::{DiskFate, Fault};
+use crate::host::{Activity, Host, INBOX, host_of, member};
+use crate::link::LinkModel;
+use crate::network::{HostIndex, Network};
+use crate::queue::Queue;
+use crate::random::{Random, Stream};
+use crate::subject::{Boot, Moment, Observation, Observer, Subject};
+use crate::time::SimTime;
+
+/// What the hosts are like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Machinery {
+    /// A wake-up comes up to this much late.
+    pub lateness: Duration,
+    /// A write takes up to this long to become durable.
+    pub write_time: Duration,
+}
+
+impl Machinery {
+    /// Wake-ups on time, writes at once.
+    pub const IDEAL: Machinery =
+        Machinery { lateness: Duration::ZERO, write_time: Duration::ZERO };
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Deliveries, wake-ups, writes and faults.
+    pub events: u64,
+    /// Messages sent, one for each receiver.
+    pub messages: u64,
+}
+
+enum Happening<S: Subject> {
+    Deliver { to: HostIndex, from: MemberId, message: S::Message },
+    Wake { host: HostIndex, life: u32 },
+    Written { host: HostIndex, life: u32 },
+    Fault(Fault),
+}
+
+/// A simulation.
+pub struct World<S: Subject, O: Observer<S>> {
+    now: SimTime,
+    queue: Queue<Happening<S>>,
+    hosts: Vec<Host<S>>,
+    network: Network,
+    machinery: Machinery,
+    chance: Random,
+    weather: Random,
+    counts: Counts,
+    /// Who watches.
+    pub observer: O,
+}
+
+impl<S: Subject, O: Observer<S>> World<S, O> {
+    /// Hosts with these configurations and clocks, connected by links like `model`. None of them
+    /// runs yet: see [`start_all`](Self::start_all).
+    pub fn new(
+        seed: u64,
+        hosts: impl IntoIterator<Item = (S::Config, Clock)>,
+        model: LinkModel,
+        machinery: Machinery,
+        observer: O,
+    ) -> Self {
+        let hosts: Vec<_> =
+            hosts.into_iter().map(|(config, clock)| Host::new(config, clock)).collect();
+        World {
+            now: SimTime::ZERO,
+            queue: Queue::default(),
+            network: Network::uniform(hosts.len(), model),
+            hosts,
+            machinery,
+            chance: Random::new(seed, Stream::Hosts),
+            weather: Random::new(seed, Stream::Network),
+            counts: Counts::default(),
+            observer,
+        }
+    }
+
+    /// Starts every process, now.
+    pub fn start_all(&mut self) {
+        for host in 0..self.hosts.len() {
+            self.start(host);
+        }
+    }
+
+    /// True time.
+    pub fn now(&self) -> SimTime {
+        self.now
+    }
+
+    /// What was counted so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// How many hosts there are.
+    pub fn size(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// The machine on a host, unless it is down.
+    pub fn machine(&self, host: HostIndex) -> Option<&S> {
+        self.hosts[host].machine.as_ref()
+    }
+
+    /// Whether the process on a host is up and runs.
+    pub fn runs(&self, host: HostIndex) -> bool {
+        self.hosts[host].machine.is_some() && self.hosts[host].activity == Activity::Runs
+    }
+
+    /// What a host's steady clock reads.
+    pub fn local_time(&self, host: HostIndex) -> Instant {
+        self.hosts[host].clock.read(self.now)
+    }
+
+    /// The links.
+    pub fn network_mut(&mut self) -> &mut Network {
+        &mut self.network
+    }
+
+    /// When the last message that is under way will have arrived.
+    pub fn last_arrival(&self) -> SimTime {
+        let deliveries = self.queue.last_time(|event| matches!(event, Happening::Deliver { .. }));
+        deliveries.unwrap_or(self.now).max(self.now)
+    }
+
+    /// Schedules a fault; one that is due already happens with the next step.
+    pub fn schedule(&mut self, at: SimTime, fault: Fault) {
+        self.queue.push(at, Happening::Fault(fault));
+    }
+
+    /// Injects a fault, now.
+    pub fn inject(&mut self, fault: Fault) {
+        self.counts.events += 1;
+        self.apply(fault);
+    }
+
+    /// Gives a machine an input of the application's, now. Nothing happens if it is down.
+    pub fn tell(&mut self, host: HostIndex, input: S::Input) {
+        self.handle(host, input);
+        self.settle(host);
+    }
+
+    /// Runs until true time is `until`, or until the observer has seen enough.
+    pub fn run_until(&mut self, until: SimTime) {
+        while self.queue.next_time().is_some_and(|at| at <= until) && !self.observer.is_done() {
+            self.step();
+        }
+        if !self.observer.is_done() {
+            self.now = self.now.max(until);
+        }
+    }
+
+    fn step(&mut self) {
+        let Some((at, event)) = self.queue.pop() else { return };
+        self.now = self.now.max(at);
+        match event {
+            Happening::Deliver { to, from, message } => self.deliver(to, from, message),
+            Happening::Wake { host, life } => self.wake(host, life, at),
+            Happening::Written { host, life } => self.written(host, life),
+            Happening::Fault(fault) => self.inject(fault),
+        }
+    }
+
+    fn deliver(&mut self, to: HostIndex, from: MemberId, message: S::Message) {
+        let host = &mut self.hosts[to];
+        if host.machine.is_none() {
+            return;
+        }
+        match host.activity {
+            Activity::Runs => {
+                self.accept(to, from, message);
+                self.settle(to);
+            }
+            Activity::Paused if host.inbox.len() < INBOX => host.inbox.push_back((from, message)),
+            Activity::Paused | Activity::Suspended => {}
+        }
+    }
+
+    fn accept(&mut self, to: HostIndex, from: MemberId, message: S::Message) {
+        self.counts.events += 1;
+        self.watch(to, &Observation::Delivered { from, message: &message });
+        self.handle(to, S::received(from, message));
+    }
+
+    fn handle(&mut self, to: HostIndex, input: S::Input) {
+        let now = self.now;
+        let host = &mut self.hosts[to];
+        if let Some(machine) = &mut host.machine {
+            machine.handle(input, host.clock.read(now), &mut host.effects);
+        }
+    }
+
+    fn wake(&mut self, index: HostIndex, life: u32, at: SimTime) {
+        let host = &mut self.hosts[index];
+        if host.life != life || host.wake != Some(at) {
+            return;
+        }
+        host.wake = None;
+        if host.activity == Activity::Runs {
+            self.time_out(index);
+            self.settle(index);
+        }
+    }
+
+    /// Tells the machine the time, if it asked to be told by now.
+    fn time_out(&mut self, index: HostIndex) {
+        let host = &mut self.hosts[index];
+        let local = host.clock.read(self.now);
+        if let Some(machine) = &mut host.machine
+            && machine.deadline().is_some_and(|deadline| deadline <= local)
+        {
+            self.counts.events += 1;
+            machine.handle_timeout(local, &mut host.effects);
+        }
+    }
+
+    fn written(&mut self, index: HostIndex, life: u32) {
+        let host = &mut self.hosts[index];
+        if host.life != life {
+            return;
+        }
+        self.counts.events += 1;
+        if let Some(stable) = host.writing.take() {
+            self.watch(index, &Observation::Durable(&stable));
+            self.hosts[index].stored = Some(stable);
+        }
+        self.settle(index);
+    }
+
+    /// Carries out what the machine asked for, and schedules its next wake-up.
+    fn settle(&mut self, index: HostIndex) {
+        if self.hosts[index].activity != Activity::Runs {
+            return;
+        }
+        while self.hosts[index].writing.is_none() {
+            let Some(effect) = self.hosts[index].effects.pop() else { break };
+            match effect {
+                Effect::Persist(stable) => self.begin_write(index, stable),
+                Effect::Send { to, message } => {
+                    self.watch(index, &Observation::Sent(&message));
+                    self.transmit(index, host_of(to), message);
+                }
+                Effect::Broadcast(message) => {
+                    self.watch(index, &Observation::Sent(&message));
+                    for to in (0..self.hosts.len()).filter(|to| *to != index) {
+                        self.transmit(index, to, message.clone());
+                    }
+                }
+                Effect::Tell(event) => self.watch(index, &Observation::Told(&event)),
+            }
+        }
+        self.arm(index);
+    }
+
+    fn begin_write(&mut self, index: HostIndex, stable: S::Stable) {
+        let takes = self.chance.between(Duration::ZERO, self.machinery.write_time);
+        let host = &mut self.hosts[index];
+        host.writing = Some(stable);
+        self.queue.push(self.now + takes, Happening::Written { host: index, life: host.life });
+    }
+
+    fn transmit(&mut self, from: HostIndex, to: HostIndex, message: S::Message) {
+        self.counts.messages += 1;
+        if to >= self.hosts.len() {
+            return;
+        }
+        let [first, again] = self.network.transmit(from, to, self.now, &mut self.weather);
+        let from = member(from);
+        if let Some(at) = again {
+            let message = message.clone();
+            self.queue.push(at, Happening::Deliver { to, from, message });
+        }
+        if let Some(at) = first {
+            self.queue.push(at, Happening::Deliver { to, from, message });
+        }
+    }
+
+    /// Makes sure that a wake-up is scheduled no later than the machine's deadline. One that is
+    /// scheduled too early stays: it will find nothing due and ask again. Most deadlines move
+    /// away with every heartbeat, and this way that costs nothing.
+    fn arm(&mut self, index: HostIndex) {
+        let host = &mut self.hosts[index];
+        let Some(deadline) = host.machine.as_ref().and_then(|machine| machine.deadline()) else {
+            return;
+        };
+        let due = host.clock.when(deadline).max(self.now);
+        if host.wake.is_some_and(|wake| wake <= due) {
+            return;
+        }
+        let at = due + self.chance.between(Duration::ZERO, self.machinery.lateness);
+        host.wake = Some(at);
+        self.queue.push(at, Happening::Wake { host: index, life: host.life });
+    }
+
+    fn start(&mut self, index: HostIndex) {
+        let lifetime = Lifetime::new(self.chance.next());
+        let host = &mut self.hosts[index];
+        host.clock.restart(self.now);
+        host.life += 1;
+        let boot = Boot {
+            id: member(index),
+            stored: host.stored.clone(),
+            wall: host.clock.wall(self.now),
+            lifetime,
+        };
+        self.watch(index, &Observation::Started(&boot));
+        let host = &mut self.hosts[index];
+        let now = host.clock.read(self.now);
+        host.machine = Some(S::boot(&host.config, boot, now, &mut host.effects));
+        self.settle(index);
+    }
+
+    fn apply(&mut self, fault: Fault) {
+        if self.is_moot(&fault) {
+            return;
+        }
+        self.watch(fault_host(&fault), &Observation::Faulted(&fault));
+        match fault {
+            Fault::Crash(index) => {
+                let landed = self.chance.chance(0.5);
+                let host = &mut self.hosts[index];
+                if let Some(stable) = host.writing.take_if(|_| landed) {
+                    host.stored = Some(stable);
+                }
+                host.end_life();
+            }
+            Fault::Recover { host: index, disk } => {
+                if disk == DiskFate::Lost {
+                    self.hosts[index].stored = None;
+                }
+                self.start(index);
+            }
+            Fault::Pause(index) => self.hosts[index].activity = Activity::Paused,
+            Fault::Suspend { host: index, clock_stops } => {
+                let host = &mut self.hosts[index];
+                host.activity = Activity::Suspended;
+                if clock_stops {
+                    host.clock.stop(self.now);
+                }
+            }
+            Fault::Resume(index) => self.resume(index),
+            Fault::Cut { from, to } => self.network.set_cut(from, to, true),
+            Fault::Mend { from, to } => self.network.set_cut(from, to, false),
+            Fault::Partition(side) => {
+                let inside = |host: HostIndex| side & (1 << host) != 0;
+                for from in 0..self.hosts.len() {
+                    for to in 0..self.hosts.len() {
+                        if inside(from) != inside(to) {
+                            self.network.set_cut(from, to, true);
+                        }
+                    }
+                }
+            }
+            Fault::Heal => self.network.mend_all(),
+            Fault::StepWall { host, by_nanos } => self.hosts[host].clock.step_wall(by_nanos),
+            Fault::SetLinks(model) => self.network.set_all(*model),
+        }
+    }
+
+    /// Whether there is nothing for a fault to befall: faults drawn at random overlap.
+    fn is_moot(&self, fault: &Fault) -> bool {
+        match fault {
+            Fault::Recover { host, .. } => self.hosts[*host].machine.is_some(),
+            Fault::Crash(host)
+            | Fault::Pause(host)
+            | Fault::Resume(host)
+            | Fault::Suspend { host, .. } => self.hosts[*host].machine.is_none(),
+            _ => false,
+        }
+    }
+
+    fn resume(&mut self, index: HostIndex) {
+        let timer_first = self.chance.chance(0.5);
+        let host = &mut self.hosts[index];
+        host.clock.go_on(self.now);
+        host.activity = Activity::Runs;
+        // What was scheduled meanwhile went by unheeded.
+        host.wake = None;
+        if timer_first {
+            self.time_out(index);
+        }
+        while let Some((from, message)) = self.hosts[index].inbox.pop_front() {
+            self.accept(index, from, message);
+        }
+        self.time_out(index);
+        self.settle(index);
+    }
+
+    fn watch(&mut self, host: HostIndex, what: &Observation<'_, S>) {
+        let local = self.hosts[host].clock.read(self.now);
+        self.observer.observe(Moment { now: self.now, host, local }, what);
+    }
+}
+
+fn fault_host(fault: &Fault) -> HostIndex {
+    match fault {
+        Fault::Crash(host)
+        | Fault::Pause(host)
+        | Fault::Resume(host)
+        | Fault::Recover { host, .. }
+        | Fault::Suspend { host, .. }
+        | Fault::StepWall { host, .. } => *host,
+        Fault::Cut { from, .. } | Fault::Mend { from, .. } => *from,
+        Fault::Partition(_) | Fault::Heal | Fault::SetLinks(_) => 0,
+    }
+}

@@ -20,7 +20,9 @@ pub struct LabelsRise {
 #[derive(Clone, Default)]
 struct Member {
     last: Option<(Lifetime, i64)>,
-    /// The disk was lost or the calendar set back: the next life may begin anywhere.
+    /// The disk was lost or the calendar set back: the next life may begin anywhere,
+    next_excused: bool,
+    /// and this one did.
     excused: bool,
 }
 
@@ -39,9 +41,14 @@ impl LabelsRise {
         let member = &mut self.members[moment.host];
         match what {
             Observation::Faulted(Fault::Recover { disk: DiskFate::Lost, .. }) => {
-                member.excused = true;
+                member.next_excused = true;
             }
-            Observation::Faulted(Fault::StepWall { by_nanos: ..0, .. }) => member.excused = true,
+            Observation::Faulted(Fault::StepWall { by_nanos: ..0, .. }) => {
+                member.next_excused = true;
+            }
+            Observation::Started(_) => {
+                member.excused |= core::mem::take(&mut member.next_excused);
+            }
             Observation::Sent(heartbeat) => {
                 let label = heartbeat.beat.label.as_nanos();
                 let last = member.last.replace((heartbeat.lifetime, label));

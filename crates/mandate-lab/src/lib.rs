@@ -1,1 +1,9 @@
+//! Experiments: the papers' evaluations, reproduced, with what was measured beside what they say.
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | [`arrivals`] | traces of heartbeats: files, recording from simulated links, replay |
+//! | [`nfd_l`] | the evaluation of NFD-L (quality of service of a leader election) |
 
+pub mod arrivals;
+pub mod nfd_l;

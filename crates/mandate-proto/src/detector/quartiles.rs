@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-/// The five numbers of a box plot, and how many values they stand for.
+/// The five numbers of a box plot, the mean, and how many values they stand for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quartiles {
     /// Number of values.
@@ -17,6 +17,8 @@ pub struct Quartiles {
     pub third: f64,
     /// The largest.
     pub max: f64,
+    /// The average.
+    pub mean: f64,
 }
 
 impl Quartiles {
@@ -39,6 +41,7 @@ impl Quartiles {
             median: at(0.5),
             third: at(0.75),
             max: sorted[last],
+            mean: sorted.iter().sum::<f64>() / sorted.len() as f64,
         })
     }
 }

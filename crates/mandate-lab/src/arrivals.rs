@@ -1,0 +1,296 @@
+//! Traces of heartbeats: which arrived when.
+//!
+//! As a file, a trace is CSV with a header and two columns, in order of arrival:
+//!
+//! ```csv
+//! sequence,arrival_ms
+//! 1,330.412
+//! 2,660.398
+//! 4,1320.711
+//! ```
+//!
+//! `sequence` is the number of the heartbeat, sent at `sequence * interval` by the sender's
+//! clock; `arrival_ms` is when it arrived by the monitor's. The two clocks need not agree.
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use mandate_proto::detector::estimator::{Estimate, Estimator, MEMORY};
+use mandate_proto::detector::recorder::{Recorder, Report};
+use mandate_proto::detector::{Beat, FailureDetector, Label, Verdict};
+use mandate_proto::time::Instant;
+use mandate_sim::link::{Link, LinkModel};
+use mandate_sim::random::{Random, Stream};
+use mandate_sim::time::SimTime;
+use serde::{Deserialize, Serialize};
+
+/// The most heartbeats a trace may have: a year of one every 300 ms, or 2.5 GB of memory.
+pub const MAX_ARRIVALS: usize = 100_000_000;
+
+/// A heartbeat that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Its number.
+    pub sequence: u64,
+    /// When, by the monitor's clock.
+    pub at: Instant,
+}
+
+/// Heartbeats of one sender with a fixed interval, in order of arrival.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace {
+    interval: Duration,
+    arrivals: Vec<Arrival>,
+}
+
+/// Why a file is no trace. Nothing was kept of it.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidTrace {
+    /// The interval makes no sense.
+    #[error("the interval between heartbeats must be longer than zero")]
+    ZeroInterval,
+    /// Not CSV with the two columns.
+    #[error(
+        "not a trace of arrivals (a header `sequence,arrival_ms`, then a line each): {0}"
+    )]
+    Csv(#[from] csv::Error),
+    /// An arrival time that is none.
+    #[error("line {line}: arrival_ms is {value}, and must be a time from 0 to 9e12")]
+    Time {
+        /// Line of the file.
+        line: u64,
+        /// What stands there.
+        value: f64,
+    },
+    /// Arrivals out of order.
+    #[error("line {line}: arrives before the line above it; lines must be in order of arrival")]
+    Unordered {
+        /// Line of the file.
+        line: u64,
+    },
+    /// Too long.
+    #[error("more than {MAX_ARRIVALS} arrivals; cut the trace into parts")]
+    TooLong,
+    /// Too short to measure anything.
+    #[error("{0} arrivals; at least 3 are needed to measure a link")]
+    TooShort(usize),
+}
+
+#[derive(Deserialize, Serialize)]
+struct Row {
+    sequence: u64,
+    arrival_ms: f64,
+}
+
+impl Trace {
+    /// Reads a trace of a sender with this interval.
+    pub fn read(from: impl Read, interval: Duration) -> Result<Self, InvalidTrace> {
+        if interval.is_zero() {
+            return Err(InvalidTrace::ZeroInterval);
+        }
+        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(from);
+        let mut trace = Trace { interval, arrivals: Vec::new() };
+        for (index, row) in reader.deserialize::<Row>().enumerate() {
+            let Row { sequence, arrival_ms } = row?;
+            let line = index as u64 + 2;
+            if !(0.0..=9e12).contains(&arrival_ms) {
+                return Err(InvalidTrace::Time { line, value: arrival_ms });
+            }
+            let at = Instant::from_nanos((arrival_ms * 1e6) as u64);
+            if trace.arrivals.last().is_some_and(|last| at < last.at) {
+                return Err(InvalidTrace::Unordered { line });
+            }
+            if trace.arrivals.len() == MAX_ARRIVALS {
+                return Err(InvalidTrace::TooLong);
+            }
+            trace.arrivals.push(Arrival { sequence, at });
+        }
+        match trace.arrivals.len() {
+            few @ 0..3 => Err(InvalidTrace::TooShort(few)),
+            _ => Ok(trace),
+        }
+    }
+
+    /// Writes it as a file.
+    pub fn write(&self, to: impl Write) -> Result<(), csv::Error> {
+        let mut writer = csv::Writer::from_writer(to);
+        for arrival in &self.arrivals {
+            let arrival_ms = arrival.at.as_nanos() as f64 / 1e6;
+            writer.serialize(Row { sequence: arrival.sequence, arrival_ms })?;
+        }
+        Ok(writer.flush()?)
+    }
+
+    /// What arrives over a simulated link in `lasting`, of a sender that beats every `interval`.
+    pub fn record(model: LinkModel, interval: Duration, lasting: Duration, seed: u64) -> Self {
+        let mut random = Random::new(seed, Stream::Network);
+        let mut link = Link::new(model);
+        let mut arrivals = Vec::new();
+        let beats = lasting.as_nanos() / interval.as_nanos().max(1);
+        for sequence in 1..=beats as u64 {
+            let sent = SimTime::ZERO + Duration::from_nanos(interval.as_nanos() as u64 * sequence);
+            for at in link.transmit(sent, &mut random).into_iter().flatten() {
+                arrivals.push(Arrival { sequence, at: Instant::from_nanos(at.as_nanos()) });
+            }
+        }
+        // Stable: of those that arrive at once the one sent first is first.
+        arrivals.sort_by_key(|arrival| arrival.at);
+        Trace { interval, arrivals }
+    }
+
+    /// The sender's interval.
+    pub fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    /// The arrivals, in order.
+    pub fn arrivals(&self) -> &[Arrival] {
+        &self.arrivals
+    }
+
+    fn beat(&self, arrival: Arrival) -> Beat {
+        let label = Label::from_sequence(arrival.sequence, self.interval);
+        Beat { label, interval: self.interval }
+    }
+
+    /// Measures the link, over the whole trace.
+    pub fn estimate(&self) -> Option<Estimate> {
+        let mut estimator = Estimator::new(u32::MAX);
+        for arrival in &self.arrivals {
+            estimator.arrive(self.beat(*arrival), arrival.at);
+        }
+        estimator.estimate()
+    }
+
+    /// Runs a detector over the trace. The sender is up throughout, so every suspicion is a
+    /// mistake; how long a crash would have gone unnoticed is averaged over all moments at which
+    /// it might have happened.
+    pub fn replay(&self, detector: &mut impl FailureDetector) -> Replay {
+        let mut detection = Detection::default();
+        let Some((first, rest)) = self.arrivals.split_first() else {
+            let report = Recorder::new(Instant::ORIGIN).report(Instant::ORIGIN);
+            return Replay { report, detection };
+        };
+        let interval = self.interval.as_nanos() as f64;
+        // The sender's clock by the monitor's: the fastest heartbeat took next to no time.
+        let offset = |arrival: &Arrival| arrival.at.as_nanos() as f64 - arrival.sequence as f64 * interval;
+        let clock = self.arrivals.iter().map(offset).fold(f64::INFINITY, f64::min);
+        let mut recorder = Recorder::new(first.at);
+        let mut latest = first.sequence;
+        detector.heartbeat(self.beat(*first), first.at);
+        for arrival in rest {
+            let until = detector.trusted_until();
+            if let Some(until) = until.filter(|until| *until <= arrival.at) {
+                recorder.output(Verdict::Suspect, until);
+            }
+            // A crash after any of these would have left the freshness point where it is.
+            for sequence in latest..arrival.sequence.min(latest.saturating_add(MEMORY)) {
+                let sent = clock + sequence as f64 * interval;
+                let until = until.map_or(0.0, |until| until.as_nanos() as f64);
+                detection.add((until - sent) / 1e9, interval / 1e9);
+            }
+            latest = latest.max(arrival.sequence);
+            detector.heartbeat(self.beat(*arrival), arrival.at);
+            recorder.output(detector.verdict(arrival.at), arrival.at);
+        }
+        let end = rest.last().map_or(first.at, |arrival| arrival.at);
+        Replay { report: recorder.report(end), detection }
+    }
+}
+
+/// What came of running a detector over a trace.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// Its mistakes.
+    pub report: Report,
+    /// How quickly it would have noticed a crash.
+    pub detection: Detection,
+}
+
+/// Detection times over all moments at which the sender might have crashed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Detection {
+    count: u64,
+    sum: f64,
+    max: f64,
+}
+
+impl Detection {
+    /// Crashes spread over the interval after a heartbeat, whose freshness lasts `freshness`
+    /// seconds from its sending.
+    fn add(&mut self, freshness: f64, interval: f64) {
+        self.count += 1;
+        self.sum += (freshness - interval / 2.0).max(0.0);
+        self.max = self.max.max(freshness);
+    }
+
+    /// The mean, in seconds.
+    pub fn mean(&self) -> f64 {
+        self.sum / self.count.max(1) as f64
+    }
+
+    /// The worst, in seconds.
+    pub fn max(&self) -> f64 {
+        self.max
+    }
+
+    /// Together with that of other traces.
+    pub fn merge(&mut self, other: Detection) {
+        self.count += other.count;
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mandate_proto::detector::fixed_timeout::FixedTimeout;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn read(text: &str) -> Result<Trace, InvalidTrace> {
+        Trace::read(text.as_bytes(), MS * 100)
+    }
+
+    #[test]
+    fn a_trace_reads_back_as_it_was_written() {
+        let model = LinkModel { loss: 0.1, ..LinkModel::perfect(MS) };
+        let trace = Trace::record(model, MS * 100, MS * 10_000, 1);
+        let mut file = Vec::new();
+        trace.write(&mut file).unwrap();
+        let again = Trace::read(file.as_slice(), MS * 100).unwrap();
+        assert_eq!(again.arrivals(), trace.arrivals());
+    }
+
+    #[test]
+    fn what_is_no_trace_is_refused_with_the_line_and_the_reason() {
+        let cases = [
+            ("sequence,arrival_ms\n1,100\n2,abc\n3,300\n", "line: 3"),
+            ("sequence,arrival_ms\n1,100\n2,-5\n", "line 3: arrival_ms is -5"),
+            ("sequence,arrival_ms\n1,100\n2,NaN\n", "line 3: arrival_ms is NaN"),
+            ("sequence,arrival_ms\n1,300\n2,200\n", "line 3: arrives before"),
+            ("sequence,arrival_ms\n1,300\n", "1 arrivals; at least 3"),
+            ("when,what\n1,300\n", "sequence"),
+            ("", "at least 3"),
+        ];
+        for (text, expected) in cases {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text:?} gives {error}");
+        }
+    }
+
+    #[test]
+    fn a_replay_counts_mistakes_and_would_be_detection_times() {
+        // A timeout of 250 ms, and heartbeats 3 and 4 lost: one mistake of 50 ms.
+        let trace = read("sequence,arrival_ms\n1,101\n2,201\n5,501\n6,601\n").unwrap();
+        let replay = trace.replay(&mut FixedTimeout::new(MS * 250));
+        assert_eq!(replay.report.mistakes, 1);
+        assert!((replay.report.mistake_duration.unwrap().median - 0.05).abs() < 1e-9);
+        // After 1, 2 and 5: 250 ms from sending, less half an interval. After the lost 3 and 4:
+        // 100 and 200 ms less.
+        let mean = (200.0 * 3.0 + 100.0 + 0.0) / 5.0 / 1000.0;
+        assert!((replay.detection.mean() - mean).abs() < 1e-9, "{:?}", replay.detection);
+        assert!((replay.detection.max() - 0.25).abs() < 1e-9);
+    }
+}

@@ -73,7 +73,7 @@ fn draw_boxes(
         3.0 => "measured".to_string(),
         _ => String::new(),
     };
-    chart.configure_mesh().disable_x_mesh().x_labels(5).x_label_formatter(&name).draw()?;
+    chart.configure_mesh().disable_x_mesh().max_light_lines(0).x_labels(5).x_label_formatter(&name).draw()?;
     chart.draw_series([PathElement::new([(0.0, 1000.0), (4.0, 1000.0)], BURSTS.stroke_width(2))])?;
     let mut draw_box = |x: f64, [first, median, third]: [f64; 3], colour: RGBColor| {
         chart.draw_series([Rectangle::new(
@@ -125,6 +125,7 @@ fn draw_bars(
     chart
         .configure_mesh()
         .disable_x_mesh()
+        .max_light_lines(0)
         .x_labels(bars.len() * 2 + 1)
         .x_label_formatter(&name)
         .draw()?;

@@ -1,0 +1,249 @@
+//! Every command and flag, and what `--help` says of it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, value_parser};
+
+use crate::output::Format;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0   all is well
+  1   something failed; the message says what, and what to do
+  2   the arguments make no sense
+  3   no parameters meet the bounds (qos)
+  4   an experiment does not show what it should (lab)
+  10  the simulator saw something that must never happen
+  11  the simulator waited in vain for something that must happen
+  12  the simulated program panicked
+
+Durations are written 330ms, 1s, 1h, 2days.";
+
+/// Leader election for replicated services: detect, elect, prove.
+#[derive(Debug, Parser)]
+#[command(name = "mandate", version, after_help = EXIT_CODES)]
+pub(crate) struct Args {
+    /// How to show results.
+    #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Watch five simulated members elect, lose and re-elect a leader.
+    Demo(DemoArgs),
+    /// Failure detection by what is wanted, not by guessing timeouts.
+    Qos {
+        #[command(subcommand)]
+        command: QosCommand,
+    },
+    /// Run the protocols through the simulator: faults, then healing, many seeds.
+    Sim(SimArgs),
+    /// Reproduce the papers' experiments, with what was measured beside what they say.
+    Lab {
+        #[command(subcommand)]
+        command: LabCommand,
+    },
+    /// Print completions for a shell.
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum QosCommand {
+    /// Compute heartbeat interval and margin for what is wanted on a link.
+    ///
+    /// Says what the parameters promise; or, if nothing can do it, why, and what comes nearest.
+    #[command(after_help = "\
+Example: notice a crash within a second, err at most once an hour and for a second at most,
+on a link that loses 1.8 % of messages:
+  mandate qos plan --detect 1s --mistake-every 1h --mistake-lasts 1s \\
+      --loss 0.0176 --variance-ms2 25.3")]
+    Plan(PlanArgs),
+    /// Measure a link from a trace of arrivals; try a detector on it.
+    ///
+    /// The file is CSV with a header and two columns, in order of arrival:
+    /// `sequence,arrival_ms`. Sender's and monitor's clock need not agree.
+    #[command(after_help = "\
+Example: mandate lab nfd-l writes traces to try this on:
+  mandate qos measure lab-nfd-l/arrivals-bursts.csv --interval 328.957ms --detect 1s")]
+    Measure(MeasureArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PlanArgs {
+    /// Notice a crash within this time (T_D).
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) detect: Duration,
+    #[command(flatten)]
+    pub(crate) mistakes: MistakeArgs,
+    /// Share of messages that are lost, 0 to 1 (p_L).
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) loss: f64,
+    /// Variance of the delay, in milliseconds squared (V(D)).
+    #[arg(long, value_name = "MS2")]
+    pub(crate) variance_ms2: f64,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct MistakeArgs {
+    /// Suspect a live process at most this often, on average (T_MR).
+    #[arg(long, value_parser = duration, default_value = "1h", value_name = "TIME")]
+    pub(crate) mistake_every: Duration,
+    /// Correct such a mistake within this time, on average (T_M).
+    #[arg(long, value_parser = duration, default_value = "1s", value_name = "TIME")]
+    pub(crate) mistake_lasts: Duration,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct LimitArgs {
+    /// Mean one-way delay, if known, or the round trip: taken off the detection time.
+    #[arg(long, value_parser = duration, default_value = "0s", value_name = "TIME")]
+    pub(crate) delay: Duration,
+    /// Never send heartbeats closer together than this.
+    #[arg(long, value_parser = positive_duration, default_value = "1ms", value_name = "TIME")]
+    pub(crate) min_interval: Duration,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct MeasureArgs {
+    /// The trace; `-` reads standard input.
+    pub(crate) trace: PathBuf,
+    /// Time between the sender's heartbeats.
+    #[arg(long, value_parser = positive_duration, value_name = "TIME")]
+    pub(crate) interval: Duration,
+    /// Try a detector with this detection time on the trace, and plan for it (T_D).
+    #[arg(long, value_parser = positive_duration, value_name = "TIME")]
+    pub(crate) detect: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) mistakes: MistakeArgs,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SimArgs {
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 1000, value_name = "N", conflicts_with = "seed")]
+    pub(crate) seeds: u64,
+    /// The first of them.
+    #[arg(long, default_value_t = 0, value_name = "SEED", conflicts_with = "seed")]
+    pub(crate) first: u64,
+    /// Run this one seed.
+    #[arg(long, value_parser = value_parser!(u64).range(..u64::MAX), value_name = "SEED")]
+    pub(crate) seed: Option<u64>,
+    /// Print everything that happens in it.
+    #[arg(long, requires = "seed")]
+    pub(crate) trace: bool,
+    /// Stop after this many failures.
+    #[arg(long, default_value_t = 5, value_parser = value_parser!(u32).range(1..), value_name = "N")]
+    pub(crate) max_failures: u32,
+    /// Threads to run on; all cores unless told otherwise.
+    #[arg(long, value_parser = value_parser!(u16).range(1..), value_name = "N")]
+    pub(crate) threads: Option<u16>,
+    /// Put a known bug back, to see the simulator catch it.
+    #[arg(long, value_enum, value_name = "BUG")]
+    pub(crate) mutant: Option<MutantName>,
+}
+
+/// The simulator's mutants, by name.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum MutantName {
+    /// Labels restart at zero after a crash.
+    LabelsRestart,
+    /// Zero time is written at every start.
+    WritesEveryStart,
+    /// A restarted member unseats the leader.
+    PushyNewcomer,
+    /// Uptimes are compared as printed in the paper.
+    PrintedSeniority,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LabCommand {
+    /// The evaluation of NFD-L, beside the paper's Table 1, and three detectors with bursts.
+    NfdL(LabArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct LabArgs {
+    /// Where report, plot, figures and traces go; made if it is not there.
+    #[arg(long, default_value = "lab-nfd-l", value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// Runs without a crash, for accuracy.
+    #[arg(long, default_value_t = 6, value_parser = value_parser!(u64).range(1..=1000), value_name = "N")]
+    pub(crate) runs: u64,
+    /// Length of each, in simulated time.
+    #[arg(long, value_parser = run_length, default_value = "1h", value_name = "TIME")]
+    pub(crate) length: Duration,
+    /// Cycles of crash and recovery, for speed.
+    #[arg(long, default_value_t = 10, value_parser = value_parser!(u64).range(1..=10000), value_name = "N")]
+    pub(crate) cycles: u64,
+    /// Everything random comes from it.
+    #[arg(long, default_value_t = 1, value_name = "SEED")]
+    pub(crate) seed: u64,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DemoArgs {
+    /// How many times faster than life.
+    #[arg(long, default_value_t = 1.0, value_parser = speed, value_name = "FACTOR")]
+    pub(crate) speed: f64,
+    /// Everything random comes from it.
+    #[arg(long, default_value_t = 1, value_name = "SEED")]
+    pub(crate) seed: u64,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; durations are written 330ms, 1s, 1h"))
+}
+
+fn positive_duration(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("it must be longer than zero".into()),
+        duration => Ok(duration),
+    }
+}
+
+fn run_length(text: &str) -> Result<Duration, String> {
+    let length = duration(text)?;
+    let (least, most) = (Duration::from_secs(60), Duration::from_secs(7 * 86_400));
+    if (least..=most).contains(&length) {
+        return Ok(length);
+    }
+    Err("a run lasts from 1min to 7days".into())
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(speed) if (0.1..=1000.0).contains(&speed) => Ok(speed),
+        _ => Err("a speed is a number from 0.1 to 1000".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_of_the_arguments_is_sound() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_that_make_no_sense_say_how_to_write_them() {
+        assert_eq!(duration("330ms"), Ok(Duration::from_millis(330)));
+        assert!(duration("fast").unwrap_err().contains("written 330ms"));
+        assert!(positive_duration("0s").is_err());
+        assert!(run_length("1s").is_err() && speed("0").is_err());
+    }
+}

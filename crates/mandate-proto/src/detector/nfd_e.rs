@@ -23,12 +23,13 @@
 //!   future, and a crash would go unseen for as long as the jump. The window restarts with it.
 //! - *A heartbeat arrives more than T_D after it was expected.* It does not prove life: by the
 //!   paper's own test (`t < tau`) it is not fresh. It may be a straggler, or one of many that a
-//!   paused link held back, and it stays out of the average, which it would spoil for n more. A
-//!   second one, equally late to within half an interval, shows that the offset itself has
-//!   moved (the sender's clock stood still while its host was suspended; the route changed), and
-//!   the window restarts with it. Heartbeats that were held back together arrive together, each
-//!   one interval less late than the one before: they never confirm each other, so a backlog
-//!   revives nobody.
+//!   paused link held back, and it stays out of the average, which it would spoil for n more.
+//! - *Two heartbeats in succession are later than the margin, and equally so* to within half an
+//!   interval. The offset itself has moved: the sender's clock stood still while its host was
+//!   suspended, or the route changed. The window restarts with the second. As printed, the
+//!   average creeps towards the new offset over n heartbeats, and each of them is suspected and
+//!   trusted in turn. Heartbeats that were held back together arrive together, each one interval
+//!   less late than the one before: they never confirm each other, so a backlog revives nobody.
 //! - *A heartbeat is overtaken.* The label decides, as in the paper; it is not averaged either.
 
 use alloc::vec::Vec;
@@ -63,8 +64,8 @@ pub struct NfdE {
     window: Vec<i64>,
     oldest: usize,
     sum: i128,
-    /// A heartbeat that was too late, waiting for one that is as late.
-    unconfirmed: Option<i128>,
+    /// The offset of the last heartbeat, if that was later than the margin allows.
+    late: Option<i128>,
     latest: Option<Label>,
     interval: Duration,
     freshness: Option<Instant>,
@@ -81,7 +82,7 @@ impl NfdE {
             window: Vec::new(),
             oldest: 0,
             sum: 0,
-            unconfirmed: None,
+            late: None,
             latest: None,
             interval: Duration::ZERO,
             freshness: None,
@@ -112,15 +113,16 @@ impl NfdE {
         let deviation = offset - self.mean_offset();
         if self.window.is_empty() || deviation < -reach {
             self.restart_at(offset);
-        } else if deviation > reach {
-            let tolerance = i128::from(nanos(self.interval) / 2);
-            match self.unconfirmed.replace(offset) {
-                Some(earlier) if (offset - earlier).abs() <= tolerance => self.restart_at(offset),
-                _ => return false,
+            return true;
+        }
+        let late = deviation > i128::from(nanos(self.margin()));
+        let tolerance = i128::from(nanos(self.interval) / 2);
+        match core::mem::replace(&mut self.late, late.then_some(offset)) {
+            Some(before) if late && (offset - before).abs() <= tolerance => {
+                self.restart_at(offset);
             }
-        } else {
-            self.unconfirmed = None;
-            self.push(offset);
+            _ if deviation > reach => return false,
+            _ => self.push(offset),
         }
         true
     }
@@ -130,7 +132,7 @@ impl NfdE {
         self.window.clear();
         self.oldest = 0;
         self.sum = 0;
-        self.unconfirmed = None;
+        self.late = None;
         self.push(offset);
     }
 

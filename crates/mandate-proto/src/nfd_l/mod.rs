@@ -16,7 +16,7 @@
 //! # Bound
 //!
 //! Once links deliver within `d` and processes neither crash nor stall, all that are up agree on
-//! one leader that is up within `3 * detect + 4 * interval + 4 * d`. The simulator demands it.
+//! one leader that is up within `2 * detect + 2 * interval + 4 * d`. The simulator demands it.
 //!
 //! # Where the paper is silent, or wrong
 //!
@@ -24,9 +24,10 @@
 //!   of two leaders compares the other's count *as sent* with its own *by now*: of two that began
 //!   within an interval of each other, each may find itself ahead, for ever. The simulator finds
 //!   such pairs readily ([`Seniority::Printed`] keeps the rule for that purpose). Here uptimes
-//!   are compared in classes that double ([`Seniority::Classes`]): a class lasts as long as all
-//!   before it together, so for nearly all of the time both sides see the same two classes, and
-//!   ids decide between equals. Classes only rise, so the two can never both give way.
+//!   are compared in classes that double ([`Seniority::Classes`]): the first is one interval, and
+//!   each lasts as long as all before it together, so for nearly all of the time both sides see
+//!   the same two classes, and ids decide between equals. Classes only rise, so the two can never
+//!   both give way.
 //! - **Uptime** is the length of the present reign, not of all reigns. With the sum, a member
 //!   that once led for a day would, after a long pause, unseat a leader of an hour that does its
 //!   work.
@@ -55,8 +56,9 @@
 //!   suspects it, and a leader that could not beat for a whole detection time takes itself for
 //!   deposed and listens first.
 //! - **The leader falls silent while others claim.** A follower that has heard a claim follows
-//!   the claimant when its own leader's freshness ends, instead of claiming as well. So usually
-//!   one member claims, the first to notice, and not N-1 at once.
+//!   the claimant when its own leader's freshness ends, instead of claiming as well. Those whose
+//!   freshness ends within one delay of the first still claim, and settle it by id as soon as
+//!   they hear each other.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -373,11 +375,11 @@ impl NfdL {
 
     fn best_peer(&self, now: Instant) -> Option<Rank> {
         let trusted = self.peers.iter().filter(|(_, peer)| peer.is_trusted(now));
-        let rule = self.config.seniority();
+        let (rule, interval) = (self.config.seniority(), self.config.interval());
         trusted
             .map(|(id, peer)| Rank {
                 priority: peer.priority,
-                uptime: rule.of_other(peer.uptime, now - peer.heard),
+                uptime: rule.of_other(peer.uptime, now - peer.heard, interval),
                 id: *id,
             })
             .max()
@@ -386,7 +388,7 @@ impl NfdL {
     fn own_rank(&self, now: Instant) -> Rank {
         Rank {
             priority: self.config.priority(),
-            uptime: self.config.seniority().of_self(self.uptime(now)),
+            uptime: self.config.seniority().of_self(self.uptime(now), self.config.interval()),
             id: self.config.id(),
         }
     }

@@ -18,10 +18,10 @@ pub enum Seniority {
 }
 
 impl Seniority {
-    /// What our own uptime counts for.
-    pub(super) fn of_self(self, uptime: Duration) -> u64 {
+    /// What our own uptime counts for, in a group that beats every `interval`.
+    pub(super) fn of_self(self, uptime: Duration, interval: Duration) -> u64 {
         match self {
-            Seniority::Classes => class(uptime),
+            Seniority::Classes => class(uptime, interval),
             Seniority::Printed => nanos(uptime),
         }
     }
@@ -29,18 +29,19 @@ impl Seniority {
     /// What another's uptime counts for, `ago` after it said it. It has aged since, which must
     /// be reckoned with: else a leader of whom two heartbeats were lost would look younger than
     /// a rival that was just heard.
-    pub(super) fn of_other(self, uptime: Duration, ago: Duration) -> u64 {
+    pub(super) fn of_other(self, uptime: Duration, ago: Duration, interval: Duration) -> u64 {
         match self {
-            Seniority::Classes => class(uptime.saturating_add(ago)),
+            Seniority::Classes => class(uptime.saturating_add(ago), interval),
             Seniority::Printed => nanos(uptime),
         }
     }
 }
 
-/// Class 0 is below 1.05 ms (2^20 ns, less than any interval in use); each is as long as all
-/// before it.
-fn class(uptime: Duration) -> u64 {
-    u64::from(u64::BITS - (nanos(uptime) >> 20).leading_zeros())
+/// Class 0 is the first interval of a reign: of members that claim at the same time the highest
+/// id leads as soon as it is heard. Each further class is as long as all before it.
+fn class(uptime: Duration, interval: Duration) -> u64 {
+    let intervals = nanos(uptime) / nanos(interval).max(1);
+    u64::from(u64::BITS - intervals.leading_zeros())
 }
 
 /// The order among leaders; the greatest stays.
@@ -57,13 +58,16 @@ mod tests {
 
     #[test]
     fn each_class_lasts_as_long_as_all_before_it() {
-        let unit = Duration::from_nanos(1 << 20);
-        assert_eq!(class(unit - Duration::from_nanos(1)), 0);
-        for k in 0..40 {
-            let start = unit * (1 << k.min(31)) * (1 << (k - k.min(31)));
-            assert_eq!(class(start), k as u64 + 1);
-            assert_eq!(class(start * 2 - Duration::from_nanos(1)), k as u64 + 1);
+        let interval = Duration::from_millis(330);
+        let moment = Duration::from_nanos(1);
+        assert_eq!(class(Duration::ZERO, interval), 0);
+        assert_eq!(class(interval - moment, interval), 0);
+        for k in 0..30 {
+            let start = interval * (1 << k);
+            assert_eq!(class(start, interval), k as u64 + 1);
+            assert_eq!(class(start * 2 - moment, interval), k as u64 + 1);
         }
+        assert_eq!(class(Duration::MAX, Duration::ZERO), 64);
     }
 
     #[test]

@@ -37,17 +37,16 @@ pub enum Kind {
 /// Within this time after healing all members agree, if no message takes longer than `delay` any
 /// more and no wake-up or write longer than `lateness`.
 ///
-/// The worst case is a chain: a dead leader whose last heartbeat arrived late (one detection time
-/// for it to be late by, one to be trusted), a successor that is no better, an interval each for
-/// a stalled member to forgive, for a newcomer to listen, for two heartbeats that confirm a clock
-/// that stood still.
+/// The worst case is a chain: a dead leader whose last heartbeat arrived one detection time late
+/// and is trusted for another; an interval for a stalled member to forgive or a newcomer to
+/// listen, and one for the winner's next heartbeat.
 pub fn bound(
     interval: Duration,
     detect: Duration,
     delay: Duration,
     lateness: Duration,
 ) -> Duration {
-    detect * 3 + interval * 4 + (delay + lateness) * 4
+    detect * 2 + interval * 2 + (delay + lateness) * 4
 }
 
 /// Runs a seed; `trace` receives it line by line.

@@ -134,6 +134,20 @@ fn a_sender_whose_clock_stood_still_is_trusted_again_at_its_second_heartbeat() {
 }
 
 #[test]
+fn an_offset_that_moved_by_more_than_the_margin_is_followed_at_the_second_heartbeat() {
+    for moved in [720, 800, 990] {
+        let mut detector = NfdE::new(DETECT, 32);
+        for i in 1..=32 {
+            detector.arrive(beat(i), at(330 * i));
+        }
+        detector.arrive(beat(33), at(330 * 33 + moved));
+        detector.arrive(beat(34), at(330 * 34 + moved));
+        // As printed, only two of the 32 in the average would be of the new kind.
+        assert_eq!(detector.trusted_until(), Some(at(330 * 34 + moved + 1000)));
+    }
+}
+
+#[test]
 fn a_change_of_interval_moves_no_freshness_point() {
     for changed in [50, 200, 600, 990] {
         let mut detector = nfd_e();

@@ -1,5 +1,7 @@
 //! Stability (section 2.2): a leader is not unseated by a newcomer. It gives way only to one
-//! whose reign is at least half as long as its own, which is what classes of uptime promise.
+//! whose reign is at least half as long as its own, which is what classes of uptime promise; in
+//! its first interval to anyone of higher id. A reign that has just ended counts as long as
+//! heartbeats of it may be under way.
 
 use core::time::Duration;
 
@@ -17,9 +19,11 @@ pub const NAME: &str = "stability";
 
 /// The reigns of each member.
 pub struct Stability {
-    reigns: Vec<Option<Reign>>,
+    reigns: Vec<Vec<Reign>>,
     /// A member that died is trusted, and so ages in the eyes of others, for that much longer.
     slack: Duration,
+    /// No heartbeat is heard, and none trusted, that much later than it was sent.
+    memory: Duration,
 }
 
 #[derive(Clone, Copy)]
@@ -32,7 +36,7 @@ struct Reign {
 impl Stability {
     /// Watches `size` members with this detection time.
     pub fn new(size: usize, detect: Duration) -> Self {
-        Stability { reigns: vec![None; size], slack: detect * 2 }
+        Stability { reigns: vec![Vec::new(); size], slack: detect * 2, memory: detect * 6 }
     }
 
     /// Checks what was observed.
@@ -46,11 +50,9 @@ impl Stability {
                 let ended = self.end(moment);
                 match *leader {
                     Some(leader) if leader == own => {
-                        self.reigns[moment.host] = Some(Reign {
-                            since: moment.now,
-                            since_local: moment.local,
-                            until: None,
-                        });
+                        let since_local = moment.local;
+                        let reign = Reign { since: moment.now, since_local, until: None };
+                        self.reigns[moment.host].push(reign);
                     }
                     Some(leader) => {
                         if let Some(reign) = ended {
@@ -66,7 +68,8 @@ impl Stability {
     }
 
     fn end(&mut self, moment: Moment) -> Option<Reign> {
-        let reign = self.reigns[moment.host].as_mut().filter(|reign| reign.until.is_none())?;
+        let last = self.reigns[moment.host].last_mut();
+        let reign = last.filter(|reign| reign.until.is_none())?;
         reign.until = Some(moment.now);
         Some(*reign)
     }
@@ -83,10 +86,10 @@ impl Stability {
             return Ok(());
         }
         let own = moment.local - reign.since_local;
-        let others = self.reigns[host_of(by)].map_or(Duration::ZERO, |other| {
-            // A reign that ended may be followed while its last heartbeats are under way.
-            other.until.unwrap_or(moment.now).max(other.since) - other.since
-        });
+        let known = |reign: &&Reign| reign.until.is_none_or(|end| moment.now - end < self.memory);
+        let lengths = self.reigns[host_of(by)].iter().filter(known);
+        let lengths = lengths.map(|other| other.until.unwrap_or(moment.now) - other.since);
+        let others = lengths.max().unwrap_or_default();
         if others.mul_f64(1.01) + self.slack < own / 2 {
             let unseated = member(moment.host);
             return Err(format!("{unseated} led for {own:?} and gave way to {by} of {others:?}"));

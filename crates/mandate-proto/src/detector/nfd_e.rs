@@ -35,7 +35,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Beat, FailureDetector, Label, Verdict};
+use super::{Beat, FailureDetector, Label, Verdict, saturate};
 use crate::time::{Instant, nanos};
 
 /// How many arrivals are averaged unless told otherwise. Chen et al. found that beyond a few
@@ -53,38 +53,55 @@ pub enum Arrival {
     Old,
 }
 
+/// The most arrivals that can be averaged. With differences of at most [`FAR`] their sum fits.
+pub const MAX_WINDOW: usize = 4096;
+
+/// Offsets differ by less than this (13 days in nanoseconds), or a clock has stepped.
+const FAR: i64 = 1 << 50;
+
 /// The detector. Memory: this struct and 8 bytes for each arrival of the window.
+///
+/// All in whole nanoseconds, as `i64`: a heartbeat costs some two hundred instructions, and
+/// `Duration` and wider integers would double that. What a sender says is bounded before it is
+/// reckoned with.
 #[derive(Clone, Debug)]
 pub struct NfdE {
-    detect: Duration,
+    detect: i64,
     capacity: usize,
     /// Arrival minus label of the first heartbeat since the last restart; the window holds
     /// differences from it, which are small.
-    base: i128,
+    base: i64,
     window: Vec<i64>,
     oldest: usize,
-    sum: i128,
+    sum: i64,
+    /// The mean of the window.
+    mean: i64,
     /// The offset of the last heartbeat, if that was later than the margin allows.
-    late: Option<i128>,
+    late: Option<i64>,
     latest: Option<Label>,
-    interval: Duration,
+    interval: i64,
+    /// From a heartbeat's expected arrival to the freshness point of the next: interval + margin.
+    reach: i64,
     freshness: Option<Instant>,
 }
 
 impl NfdE {
     /// A detector that notices a crash within `detect` (T_D) of its last heartbeat's sending,
-    /// plus the mean delay of the link, and averages the last `window` arrivals (at least one).
+    /// plus the mean delay of the link, and averages the last `window` arrivals (1 to
+    /// [`MAX_WINDOW`]).
     pub fn new(detect: Duration, window: usize) -> Self {
         NfdE {
-            detect,
-            capacity: window.max(1),
+            detect: bounded(detect),
+            capacity: window.clamp(1, MAX_WINDOW),
             base: 0,
             window: Vec::new(),
             oldest: 0,
             sum: 0,
+            mean: 0,
             late: None,
             latest: None,
-            interval: Duration::ZERO,
+            interval: 0,
+            reach: bounded(detect),
             freshness: None,
         }
     }
@@ -95,12 +112,16 @@ impl NfdE {
             return Arrival::Old;
         }
         self.latest = Some(beat.label);
-        self.interval = beat.interval;
-        let offset = i128::from(now.as_nanos()) - i128::from(beat.label.as_nanos());
+        self.interval = bounded(beat.interval);
+        self.reach = if self.keeps_bound() { self.detect } else { self.interval * 2 };
+        let label = beat.label.as_nanos();
+        let offset = saturate(i128::from(now.as_nanos()) - i128::from(label));
         if !self.take_offset(offset) {
             return Arrival::Late;
         }
-        self.freshness = Some(self.freshness_after(beat.label));
+        let expected = self.base.saturating_add(self.mean).saturating_add(label);
+        let freshness = expected.saturating_add(self.reach).max(0);
+        self.freshness = Some(Instant::from_nanos(freshness as u64));
         match self.verdict(now) {
             Verdict::Trust => Arrival::Fresh,
             Verdict::Suspect => Arrival::Late,
@@ -108,68 +129,46 @@ impl NfdE {
     }
 
     /// Averages an offset, unless it is too late to be one of the same kind.
-    fn take_offset(&mut self, offset: i128) -> bool {
-        let reach = i128::from(nanos(self.reach()));
-        let deviation = offset - self.mean_offset();
-        if self.window.is_empty() || deviation < -reach {
+    fn take_offset(&mut self, offset: i64) -> bool {
+        let difference = offset.saturating_sub(self.base);
+        let deviation = difference.saturating_sub(self.mean);
+        if self.window.is_empty() || deviation < -self.reach {
             self.restart_at(offset);
             return true;
         }
-        let late = deviation > i128::from(nanos(self.margin()));
-        let tolerance = i128::from(nanos(self.interval) / 2);
+        let late = deviation > self.reach - self.interval;
         match core::mem::replace(&mut self.late, late.then_some(offset)) {
-            Some(before) if late && (offset - before).abs() <= tolerance => {
+            Some(before) if late && offset.abs_diff(before) <= self.interval as u64 / 2 => {
                 self.restart_at(offset);
             }
-            _ if deviation > reach => return false,
-            _ => self.push(offset),
+            _ if deviation > self.reach => return false,
+            _ => self.push(difference),
         }
         true
     }
 
-    fn restart_at(&mut self, offset: i128) {
+    fn restart_at(&mut self, offset: i64) {
         self.base = offset;
         self.window.clear();
         self.oldest = 0;
         self.sum = 0;
         self.late = None;
-        self.push(offset);
+        self.push(0);
     }
 
-    fn push(&mut self, offset: i128) {
-        let difference =
-            (offset - self.base).clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
-        self.sum += i128::from(difference);
+    fn push(&mut self, difference: i64) {
+        let difference = difference.clamp(-FAR, FAR);
+        self.sum += difference;
         if self.window.len() < self.capacity {
             self.window.push(difference);
         } else {
-            let replaced = core::mem::replace(&mut self.window[self.oldest], difference);
-            self.sum -= i128::from(replaced);
-            self.oldest = (self.oldest + 1) % self.capacity;
+            self.sum -= core::mem::replace(&mut self.window[self.oldest], difference);
+            self.oldest += 1;
+            if self.oldest == self.capacity {
+                self.oldest = 0;
+            }
         }
-    }
-
-    fn mean_offset(&self) -> i128 {
-        // The sum of up to 2^k differences of an i64 fits far inside an i64 unless delays span
-        // centuries; the narrow division is ten times cheaper than the wide one.
-        let count = self.window.len().max(1) as i64;
-        let mean = match i64::try_from(self.sum) {
-            Ok(sum) => i128::from(sum / count),
-            Err(_) => self.sum / i128::from(count),
-        };
-        self.base + mean
-    }
-
-    fn freshness_after(&self, label: Label) -> Instant {
-        let point = self.mean_offset()
-            + i128::from(label.as_nanos())
-            + i128::from(nanos(self.reach()));
-        Instant::from_nanos(point.clamp(0, i128::from(u64::MAX)) as u64)
-    }
-
-    /// From a heartbeat's expected arrival to the freshness point of the next: interval + margin.
-    fn reach(&self) -> Duration {
-        if self.keeps_bound() { self.detect } else { self.interval.saturating_mul(2) }
+        self.mean = self.sum / self.window.len() as i64;
     }
 
     /// Whether the sender's interval leaves a margin inside the detection bound.
@@ -179,7 +178,7 @@ impl NfdE {
 
     /// The safety margin (alpha) in force.
     pub fn margin(&self) -> Duration {
-        self.reach() - self.interval
+        Duration::from_nanos((self.reach - self.interval) as u64)
     }
 
     /// The highest label heard.
@@ -189,19 +188,18 @@ impl NfdE {
 
     /// The interval (eta) that the sender last announced.
     pub fn interval(&self) -> Duration {
-        self.interval
+        Duration::from_nanos(self.interval as u64)
     }
 
     /// When the heartbeat after the latest is expected (EA).
     pub fn expected_arrival(&self) -> Option<Instant> {
-        let margin = self.margin();
-        let freshness = self.freshness?;
-        Some(Instant::from_nanos(freshness.as_nanos().saturating_sub(nanos(margin))))
+        let freshness = self.freshness?.as_nanos();
+        Some(Instant::from_nanos(freshness.saturating_sub(nanos(self.margin()))))
     }
 
     /// Changes the detection bound, from the next heartbeat on.
     pub fn set_detect(&mut self, detect: Duration) {
-        self.detect = detect;
+        self.detect = bounded(detect);
     }
 
     /// Puts the freshness point no earlier than `until`: for a monitor that was itself stalled,
@@ -214,6 +212,11 @@ impl NfdE {
     pub fn heap_bytes(&self) -> usize {
         self.window.capacity() * size_of::<i64>()
     }
+}
+
+/// A duration in nanoseconds, bounded so that twice it can be added to anything bounded.
+fn bounded(duration: Duration) -> i64 {
+    nanos(duration).min(FAR as u64) as i64
 }
 
 impl FailureDetector for NfdE {

@@ -210,6 +210,17 @@ struct Peer {
 }
 
 impl Peer {
+    fn new(lifetime: Lifetime, config: &Config) -> Self {
+        Peer {
+            lifetime,
+            detector: NfdE::new(config.detect(), config.window()),
+            link: Estimator::new(DEFAULT_BLOCK),
+            uptime: Duration::ZERO,
+            heard: Instant::ORIGIN,
+            priority: 0,
+        }
+    }
+
     fn is_trusted(&self, now: Instant) -> bool {
         self.detector.trusted_until().is_some_and(|until| now < until)
     }
@@ -308,19 +319,11 @@ impl NfdL {
         heartbeat: &Heartbeat,
         now: Instant,
     ) -> Option<&mut Peer> {
-        let fresh = Peer {
-            lifetime: heartbeat.lifetime,
-            detector: NfdE::new(self.config.detect(), self.config.window()),
-            link: Estimator::new(DEFAULT_BLOCK),
-            uptime: heartbeat.uptime,
-            heard: now,
-            priority: heartbeat.priority,
-        };
         if !self.peers.contains_key(&from) {
             self.make_room(now)?;
-            return Some(self.peers.entry(from).or_insert(fresh));
         }
-        let peer = self.peers.get_mut(&from)?;
+        let fresh = |lifetime| Peer::new(lifetime, &self.config);
+        let peer = self.peers.entry(from).or_insert_with(|| fresh(heartbeat.lifetime));
         if peer.lifetime != heartbeat.lifetime {
             // Labels go on across a restart. One that does not is a straggler from an earlier
             // life, or the clock stepped back: whichever it is, the life that is trusted stands.
@@ -328,7 +331,7 @@ impl NfdL {
                 return None;
             }
             // Keep the old lifetime: who calls wants to see the change.
-            *peer = Peer { lifetime: peer.lifetime, ..fresh };
+            *peer = fresh(peer.lifetime);
         }
         Some(peer)
     }

@@ -24,9 +24,9 @@
 //! - *A heartbeat arrives more than T_D after it was expected.* It does not prove life: by the
 //!   paper's own test (`t < tau`) it is not fresh. It may be a straggler, or one of many that a
 //!   paused link held back, and it stays out of the average, which it would spoil for n more.
-//! - *Two heartbeats in succession are later than the margin, and equally so* to within half an
+//! - *Three heartbeats in succession are later than the margin, and equally so* to within half an
 //!   interval. The offset itself has moved: the sender's clock stood still while its host was
-//!   suspended, or the route changed. The window restarts with the second. As printed, the
+//!   suspended, or the route changed. The window restarts with the third. As printed, the
 //!   average creeps towards the new offset over n heartbeats, and each of them is suspected and
 //!   trusted in turn. Heartbeats that were held back together arrive together, each one interval
 //!   less late than the one before: they never confirm each other, so a backlog revives nobody.
@@ -41,6 +41,11 @@ use crate::time::{Instant, nanos};
 /// How many arrivals are averaged unless told otherwise. Chen et al. found that beyond a few
 /// dozen the quality no longer improves; at 32 the error of the mean is a sixth of the jitter.
 pub const DEFAULT_WINDOW: usize = 32;
+
+/// So many equally late heartbeats in succession are a new offset and not bad luck. Two happen by
+/// chance in a burst, and then delay the detection of a crash; each more costs a sender whose
+/// clock stood still another interval of suspicion.
+pub const LATE_RUN: u8 = 3;
 
 /// What a heartbeat was worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +81,10 @@ pub struct NfdE {
     sum: i64,
     /// The mean of the window.
     mean: i64,
-    /// The offset of the last heartbeat, if that was later than the margin allows.
-    late: Option<i64>,
+    /// How many heartbeats in succession were later than the margin allows, all equally so.
+    late_run: u8,
+    /// The offset of the last of them.
+    late: i64,
     latest: Option<Label>,
     interval: i64,
     /// From a heartbeat's expected arrival to the freshness point of the next: interval + margin.
@@ -98,7 +105,8 @@ impl NfdE {
             oldest: 0,
             sum: 0,
             mean: 0,
-            late: None,
+            late_run: 0,
+            late: 0,
             latest: None,
             interval: 0,
             reach: bounded(detect),
@@ -136,15 +144,26 @@ impl NfdE {
             self.restart_at(offset);
             return true;
         }
-        let late = deviation > self.reach - self.interval;
-        match core::mem::replace(&mut self.late, late.then_some(offset)) {
-            Some(before) if late && offset.abs_diff(before) <= self.interval as u64 / 2 => {
-                self.restart_at(offset);
-            }
-            _ if deviation > self.reach => return false,
-            _ => self.push(difference),
+        if deviation <= self.reach - self.interval {
+            self.late_run = 0;
+        } else if self.extends_late_run(offset) {
+            self.restart_at(offset);
+            return true;
         }
-        true
+        let same_kind = deviation <= self.reach;
+        if same_kind {
+            self.push(difference);
+        }
+        same_kind
+    }
+
+    /// Counts a heartbeat that was later than the margin allows; whether that makes enough in
+    /// succession that are equally late.
+    fn extends_late_run(&mut self, offset: i64) -> bool {
+        let alike = offset.abs_diff(self.late) <= self.interval as u64 / 2;
+        self.late_run = if alike { self.late_run + 1 } else { 1 };
+        self.late = offset;
+        self.late_run >= LATE_RUN
     }
 
     fn restart_at(&mut self, offset: i64) {
@@ -152,7 +171,7 @@ impl NfdE {
         self.window.clear();
         self.oldest = 0;
         self.sum = 0;
-        self.late = None;
+        self.late_run = 0;
         self.push(0);
     }
 

@@ -122,28 +122,30 @@ fn a_backlog_delivered_at_once_revives_nobody() {
 }
 
 #[test]
-fn a_sender_whose_clock_stood_still_is_trusted_again_at_its_second_heartbeat() {
+fn a_sender_whose_clock_stood_still_is_trusted_again_at_its_third_heartbeat() {
     let mut detector = nfd_e();
     for i in 1..=4 {
         detector.arrive(beat(i), at(330 * i));
     }
     let asleep = 10_000;
     assert_eq!(detector.arrive(beat(5), at(330 * 5 + asleep)), Arrival::Late);
-    assert_eq!(detector.arrive(beat(6), at(330 * 6 + asleep)), Arrival::Fresh);
-    assert_eq!(detector.trusted_until(), Some(at(330 * 6 + asleep + 1000)));
+    assert_eq!(detector.arrive(beat(6), at(330 * 6 + asleep)), Arrival::Late);
+    assert_eq!(detector.arrive(beat(7), at(330 * 7 + asleep)), Arrival::Fresh);
+    assert_eq!(detector.trusted_until(), Some(at(330 * 7 + asleep + 1000)));
 }
 
 #[test]
-fn an_offset_that_moved_by_more_than_the_margin_is_followed_at_the_second_heartbeat() {
-    for moved in [720, 800, 990] {
+fn an_offset_that_moved_by_more_than_the_margin_is_followed_at_the_third_heartbeat() {
+    for moved in [750, 800, 990] {
         let mut detector = NfdE::new(DETECT, 32);
         for i in 1..=32 {
             detector.arrive(beat(i), at(330 * i));
         }
         detector.arrive(beat(33), at(330 * 33 + moved));
         detector.arrive(beat(34), at(330 * 34 + moved));
-        // As printed, only two of the 32 in the average would be of the new kind.
-        assert_eq!(detector.trusted_until(), Some(at(330 * 34 + moved + 1000)));
+        detector.arrive(beat(35), at(330 * 35 + moved));
+        // As printed, only three of the 32 in the average would be of the new kind.
+        assert_eq!(detector.trusted_until(), Some(at(330 * 35 + moved + 1000)));
     }
 }
 

@@ -10,9 +10,7 @@ use anyhow::{Context, bail};
 
 /// The root of the workspace.
 pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("xtask is a directory of the workspace")
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a directory of the workspace")
 }
 
 /// `cargo` with these arguments, at the root of the workspace.
@@ -28,9 +26,8 @@ pub(crate) fn cargo<'a>(args: impl IntoIterator<Item = &'a str>) -> Command {
 
 /// Runs it with its output on the terminal; an error unless it succeeds.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
-    let status = command
-        .status()
-        .with_context(|| format!("could not start `{}`", shown(command)))?;
+    let status =
+        command.status().with_context(|| format!("could not start `{}`", shown(command)))?;
     if !status.success() {
         bail!("`{}` failed ({status})", shown(command));
     }
@@ -60,11 +57,7 @@ pub(crate) fn shown(command: &Command) -> String {
     let mut words = Vec::new();
     for (name, value) in command.get_envs() {
         if let Some(value) = value {
-            words.push(format!(
-                "{}={}",
-                name.display(),
-                quoted(&value.to_string_lossy())
-            ));
+            words.push(format!("{}={}", name.display(), quoted(&value.to_string_lossy())));
         }
     }
     let program = Path::new(command.get_program());
@@ -98,10 +91,7 @@ mod tests {
         command.args(["doc", "--locked"]);
         command.env("RUSTDOCFLAGS", "-D warnings");
         command.env_remove("CLIPPY_CONF_DIR");
-        assert_eq!(
-            shown(&command),
-            "RUSTDOCFLAGS='-D warnings' cargo doc --locked"
-        );
+        assert_eq!(shown(&command), "RUSTDOCFLAGS='-D warnings' cargo doc --locked");
     }
 
     #[test]

@@ -50,16 +50,9 @@ pub(crate) fn run() -> anyhow::Result<()> {
 
     let clippy_toml = read("clippy.toml")?;
     let rules = rules::paths(&clippy_toml);
-    ensure!(
-        !rules.is_empty(),
-        "{} has no rule at all",
-        proto("clippy.toml").display()
-    );
+    ensure!(!rules.is_empty(), "{} has no rule at all", proto("clippy.toml").display());
     fixture::every_rule_is_reported(&clippy_toml, &rules)?;
-    println!(
-        "purity: each of the {} rules of clippy is reported",
-        rules.len()
-    );
+    println!("purity: each of the {} rules of clippy is reported", rules.len());
 
     library_has_no_exemption()?;
     println!("purity: the library passes with these rules forbidden");
@@ -117,11 +110,8 @@ fn dependencies_are_allowed() -> anyhow::Result<usize> {
 
 /// The names in the output of `cargo tree --prefix none`, each once.
 fn dependency_names(tree: &str) -> Vec<String> {
-    let mut names: Vec<String> = tree
-        .lines()
-        .filter_map(|line| line.split_whitespace().next())
-        .map(str::to_owned)
-        .collect();
+    let mut names: Vec<String> =
+        tree.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect();
     names.sort();
     names.dedup();
     names
@@ -158,9 +148,7 @@ mod tests {
 
     #[test]
     fn no_std_under_a_condition_or_in_a_comment_does_not_count() {
-        assert!(says_no_std(
-            "//! Protocols.\n\n#![no_std]\nextern crate alloc;\n"
-        ));
+        assert!(says_no_std("//! Protocols.\n\n#![no_std]\nextern crate alloc;\n"));
         assert!(!says_no_std("#![cfg_attr(not(test), no_std)]\n"));
         assert!(!says_no_std("// #![no_std]\n"));
     }
@@ -171,9 +159,6 @@ mod tests {
                     libm v0.2.16\n\
                     thiserror-impl v2.0.21 (proc-macro)\n\
                     libm v0.2.16 (*)\n";
-        assert_eq!(
-            dependency_names(tree),
-            ["libm", "mandate-proto", "thiserror-impl"]
-        );
+        assert_eq!(dependency_names(tree), ["libm", "mandate-proto", "thiserror-impl"]);
     }
 }

@@ -31,9 +31,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         let repeat = step.action.repeat();
         println!("==> {}: {repeat}", step.name);
         let start = Instant::now();
-        step.action
-            .run()
-            .with_context(|| failure(step.name, &repeat))?;
+        step.action.run().with_context(|| failure(step.name, &repeat))?;
         let duration = start.elapsed();
         println!("    {}: {}", step.name, seconds(duration));
         durations.push((step.name, duration));
@@ -43,14 +41,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
 }
 
 fn steps() -> Vec<Step> {
-    let run = |name, command| Step {
-        name,
-        action: Action::Run(command),
-    };
-    let call = |name, call, repeat| Step {
-        name,
-        action: Action::Call { call, repeat },
-    };
+    let run = |name, command| Step { name, action: Action::Run(command) };
+    let call = |name, call, repeat| Step { name, action: Action::Call { call, repeat } };
     vec![
         call(
             "tools",
@@ -115,10 +107,8 @@ mod tests {
 
     #[test]
     fn the_table_has_a_line_for_each_step_and_one_for_the_sum() {
-        let durations = [
-            ("format", Duration::from_millis(1_250)),
-            ("tests", Duration::from_secs(100)),
-        ];
+        let durations =
+            [("format", Duration::from_millis(1_250)), ("tests", Duration::from_secs(100))];
         let expected = "\
 format             1.2 s
 tests            100.0 s

@@ -70,9 +70,8 @@ fn is_root() -> bool {
 /// The program that drives valgrind for the benchmarks, of exactly this version; its path.
 pub(crate) fn ensure_gungraun_runner(version: &str) -> anyhow::Result<PathBuf> {
     let directory = root().join("target/tools");
-    let runner = directory
-        .join("bin/gungraun-runner")
-        .with_extension(std::env::consts::EXE_EXTENSION);
+    let runner =
+        directory.join("bin/gungraun-runner").with_extension(std::env::consts::EXE_EXTENSION);
     let has_version = || {
         output(Command::new(&runner).arg("--version")).is_ok_and(|shown| {
             shown.stdout.trim_ascii() == format!("gungraun-runner {version}").as_bytes()

@@ -62,7 +62,8 @@ pub(crate) fn run(args: &DemoArgs, format: Format) -> anyhow::Result<Exit> {
     let mut shown = Duration::ZERO;
     while shown < LENGTH {
         shown += FRAME;
-        while let Some((at, scene)) = script.next_if(|(at, _)| Duration::from_millis(*at) <= shown) {
+        while let Some((at, scene)) = script.next_if(|(at, _)| Duration::from_millis(*at) <= shown)
+        {
             demo.world.run_until(SimTime::ZERO + Duration::from_millis(*at));
             demo.play(*scene);
         }

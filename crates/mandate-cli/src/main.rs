@@ -14,8 +14,8 @@ mod qos_measure;
 mod qos_plan;
 mod sim;
 
-use exit::Exit;
 use args::{Args, Command, LabCommand, QosCommand};
+use exit::Exit;
 
 fn main() -> ExitCode {
     let args = Args::parse();

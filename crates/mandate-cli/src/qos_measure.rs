@@ -59,9 +59,9 @@ pub(crate) fn run(args: &MeasureArgs, format: Format) -> anyhow::Result<Exit> {
         Box::new(File::open(&args.trace).with_context(|| format!("cannot open {name}"))?)
     };
     let trace = Trace::read(file, args.interval).with_context(|| format!("{name}"))?;
-    let estimate = trace.estimate().with_context(|| {
-        format!("{name}: too few heartbeats in sequence to measure the link")
-    })?;
+    let estimate = trace
+        .estimate()
+        .with_context(|| format!("{name}: too few heartbeats in sequence to measure the link"))?;
     let trial = args.detect.map(|detect| try_detector(args, &trace, &estimate, detect));
     let trial = trial.transpose()?;
     match format {

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::args::{MutantName, SimArgs};
 use crate::exit::Exit;
-use crate::output::{self, Format};
+use crate::output::{self, Format, readable};
 
 #[derive(Serialize)]
 struct Document {
@@ -149,14 +149,18 @@ fn text(summary: &Summary, elapsed: Duration, args: &SimArgs) -> String {
         n => format!("{n} seeds failed"),
     };
     text + &format!(
-        "NFD-L, {} seeds: {outcome}\n  {:.1} million events, {:.0} simulated hours in {:.1} s \
-         ({:.2} million events a second)\n  agreement after healing took at most {:.0} % of its \
-         bound",
+        "NFD-L, {} seeds: {outcome}\n  {} events, {} of simulated time, in {:.1} s: {} events a \
+         second\n  agreement after healing took at most {:.0} % of its bound",
         summary.seeds,
-        summary.events as f64 / 1e6,
-        summary.simulated.as_secs_f64() / 3600.0,
+        count(summary.events as f64),
+        readable(summary.simulated),
         elapsed.as_secs_f64(),
-        summary.events as f64 / elapsed.as_secs_f64() / 1e6,
+        count(summary.events as f64 / elapsed.as_secs_f64()),
         summary.slowest_agreement * 100.0,
     )
+}
+
+/// A large number for reading.
+fn count(number: f64) -> String {
+    if number < 1e6 { format!("{number:.0}") } else { format!("{:.2} million", number / 1e6) }
 }

@@ -50,9 +50,7 @@ pub enum InvalidTrace {
     #[error("the interval between heartbeats must be longer than zero")]
     ZeroInterval,
     /// Not CSV with the two columns.
-    #[error(
-        "not a trace of arrivals (a header `sequence,arrival_ms`, then a line each): {0}"
-    )]
+    #[error("not a trace of arrivals (a header `sequence,arrival_ms`, then a line each): {0}")]
     Csv(#[from] csv::Error),
     /// An arrival time that is none.
     #[error("line {line}: arrival_ms is {value}, and must be a time from 0 to 9e12")]
@@ -173,7 +171,8 @@ impl Trace {
         };
         let interval = self.interval.as_nanos() as f64;
         // The sender's clock by the monitor's: the fastest heartbeat took next to no time.
-        let offset = |arrival: &Arrival| arrival.at.as_nanos() as f64 - arrival.sequence as f64 * interval;
+        let offset =
+            |arrival: &Arrival| arrival.at.as_nanos() as f64 - arrival.sequence as f64 * interval;
         let clock = self.arrivals.iter().map(offset).fold(f64::INFINITY, f64::min);
         let mut recorder = Recorder::new(first.at);
         let mut latest = first.sequence;

@@ -41,3 +41,7 @@ pub mod nfd_l;
 pub mod score;
 pub mod time;
 pub mod timer;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

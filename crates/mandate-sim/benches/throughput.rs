@@ -8,9 +8,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
+use mandate_proto::detector::configurator::Bounds;
 use mandate_proto::detector::monitor::{Monitor, MonitorConfig};
 use mandate_proto::detector::nfd_e::{DEFAULT_WINDOW, NfdE};
-use mandate_proto::detector::configurator::Bounds;
 use mandate_proto::detector::{Beat, Label};
 use mandate_proto::nfd_l::{Config, NfdL};
 use mandate_sim::clock::Clock;
@@ -35,7 +35,10 @@ fn main() {
     println!("storms (faults, invariants watched): {:8.0} thousand events a second", storms / 1e3);
     let steady = best(|| steady_deliveries(Duration::from_secs(20_000)));
     let turmoil = best(|| turmoil_deliveries(Duration::from_secs(100)));
-    println!("five members in steady state:        {:8.0} thousand heartbeats a second", steady / 1e3);
+    println!(
+        "five members in steady state:        {:8.0} thousand heartbeats a second",
+        steady / 1e3
+    );
     println!("the same heartbeats under turmoil:   {:8.0} thousand a second", turmoil / 1e3);
     println!("ratio:                               {:8.1}", steady / turmoil);
     print_memory();
@@ -108,7 +111,9 @@ fn print_memory() {
         detector.arrive(Beat { label, interval: INTERVAL }, now);
     }
     let nfd_e = size_of::<NfdE>() + detector.heap_bytes();
-    println!("memory of a monitored process:       {nfd_e:8} bytes (NFD-E, window {DEFAULT_WINDOW})");
+    println!(
+        "memory of a monitored process:       {nfd_e:8} bytes (NFD-E, window {DEFAULT_WINDOW})"
+    );
     let second = Duration::from_secs(1);
     let bounds = Bounds::new(second, second, second).expect("positive bounds");
     let config = MonitorConfig { bounds, min_interval: INTERVAL, delay: DELAY };

@@ -242,7 +242,10 @@ mod tests {
             .filter_map(|_| link.transmit(SimTime::ZERO, &mut random)[0])
             .filter(|arrival| arrival.since_start() > MS * 10)
             .count();
-        assert!((900..1100).contains(&slow), "one in a hundred takes ten times the minimum: {slow}");
+        assert!(
+            (900..1100).contains(&slow),
+            "one in a hundred takes ten times the minimum: {slow}"
+        );
     }
 
     #[test]
@@ -252,9 +255,8 @@ mod tests {
         assert!((arrived - 0.9).abs() < 0.005);
         let mut random = Random::new(3, Stream::Network);
         let mut link = Link::new(lossy);
-        let twice = (0..100_000)
-            .filter(|_| link.transmit(SimTime::ZERO, &mut random)[1].is_some())
-            .count();
+        let twice =
+            (0..100_000).filter(|_| link.transmit(SimTime::ZERO, &mut random)[1].is_some()).count();
         assert!((17_500..18_500).contains(&twice), "a fifth of nine tenths: {twice}");
     }
 

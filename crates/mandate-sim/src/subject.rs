@@ -11,7 +11,9 @@ use crate::network::HostIndex;
 use crate::time::SimTime;
 
 /// A protocol under simulation.
-pub trait Subject: Machine<Effect = Effect<Self::Message, Self::Stable, Self::Event>> + Sized {
+pub trait Subject:
+    Machine<Effect = Effect<Self::Message, Self::Stable, Self::Event>> + Sized
+{
     /// What members send each other.
     type Message: Clone + Debug;
     /// What they keep on disk.

@@ -32,8 +32,7 @@ pub struct Machinery {
 
 impl Machinery {
     /// Wake-ups on time, writes at once.
-    pub const IDEAL: Machinery =
-        Machinery { lateness: Duration::ZERO, write_time: Duration::ZERO };
+    pub const IDEAL: Machinery = Machinery { lateness: Duration::ZERO, write_time: Duration::ZERO };
 }
 
 /// What was counted.

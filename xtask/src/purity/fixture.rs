@@ -17,23 +17,14 @@ use crate::command::{cargo, output, root, shown};
 const BREACHES: [(&str, &str); 13] = [
     ("std::time::Instant", "std::time::Instant::now()"),
     ("std::time::SystemTime", "std::time::SystemTime::now()"),
-    (
-        "std::collections::HashMap",
-        "std::collections::HashMap::<u8, u8>::new()",
-    ),
-    (
-        "std::collections::HashSet",
-        "std::collections::HashSet::<u8>::new()",
-    ),
+    ("std::collections::HashMap", "std::collections::HashMap::<u8, u8>::new()"),
+    ("std::collections::HashSet", "std::collections::HashSet::<u8>::new()"),
     ("std::hash::RandomState", "std::hash::RandomState::new()"),
     (
         "std::collections::hash_map::DefaultHasher",
         "std::collections::hash_map::DefaultHasher::new()",
     ),
-    (
-        "std::thread::sleep",
-        "std::thread::sleep(core::time::Duration::ZERO)",
-    ),
+    ("std::thread::sleep", "std::thread::sleep(core::time::Duration::ZERO)"),
     ("std::thread::spawn", "std::thread::spawn(|| ())"),
     ("std::env::var", r#"std::env::var("HOME")"#),
     ("std::fs::read", r#"std::fs::read("file")"#),
@@ -95,10 +86,7 @@ fn breaching_lib(rules: &[String]) -> anyhow::Result<String> {
 /// Fails unless a crate that says `#![no_std]` is refused when it names std, and only then.
 pub(super) fn no_std_keeps_std_out() -> anyhow::Result<()> {
     let (compiles, report) = check("no-std-control", "#![no_std]\n")?;
-    ensure!(
-        compiles,
-        "an empty no_std crate does not compile, so nothing can be shown:\n{report}"
-    );
+    ensure!(compiles, "an empty no_std crate does not compile, so nothing can be shown:\n{report}");
     let (compiles, report) = check("no-std", "#![no_std]\nuse std::time::Instant;\n")?;
     ensure!(
         !compiles && report.contains("lib.rs:2:") && report.contains("`std`"),

@@ -4,18 +4,11 @@
 //! comments does, and spares everyone who runs the tests the compilation of a TOML parser.
 
 /// The lints that carry the rules.
-pub(super) const LINTS: [&str; 3] = [
-    "clippy::disallowed_types",
-    "clippy::disallowed_methods",
-    "clippy::disallowed_macros",
-];
+pub(super) const LINTS: [&str; 3] =
+    ["clippy::disallowed_types", "clippy::disallowed_methods", "clippy::disallowed_macros"];
 
 /// Their names as keys of `clippy.toml`.
-const KEYS: [&str; 3] = [
-    "disallowed-types",
-    "disallowed-methods",
-    "disallowed-macros",
-];
+const KEYS: [&str; 3] = ["disallowed-types", "disallowed-methods", "disallowed-macros"];
 
 /// Every path the file disallows, in its order, in both forms: `"path"` and `{ path = "path" }`.
 pub(super) fn paths(clippy_toml: &str) -> Vec<String> {
@@ -124,12 +117,7 @@ mod tests {
         "#;
         assert_eq!(
             paths(toml),
-            [
-                "std::time::Instant",
-                "std::time::SystemTime",
-                "std::env::var",
-                "std::fs::read"
-            ]
+            ["std::time::Instant", "std::time::SystemTime", "std::env::var", "std::fs::read"]
         );
     }
 
@@ -148,9 +136,6 @@ src/lib.rs:1:22: error: use of a disallowed method `std::fs::read`
 src/lib.rs:12:22: error: use of a disallowed method `std::fs::write`
 src/lib.rs:3:9: warning: `std::env::var` does not refer to a reachable function
 ";
-        assert_eq!(
-            unreported(&rules, report),
-            ["std::fs::write", "std::env::var"]
-        );
+        assert_eq!(unreported(&rules, report), ["std::fs::write", "std::env::var"]);
     }
 }

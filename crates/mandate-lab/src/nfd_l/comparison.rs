@@ -7,13 +7,13 @@
 
 use std::time::Duration;
 
+use mandate_proto::detector::FailureDetector;
 use mandate_proto::detector::configurator::{Link, Plan, plan};
 use mandate_proto::detector::estimator::Estimate;
 use mandate_proto::detector::fixed_timeout::FixedTimeout;
 use mandate_proto::detector::nfd_e::{DEFAULT_WINDOW, NfdE};
 use mandate_proto::detector::phi_accrual::{PhiAccrual, PhiAccrualConfig};
 use mandate_proto::detector::quartiles::Quartiles;
-use mandate_proto::detector::FailureDetector;
 use mandate_sim::link::LinkModel;
 
 use super::{DELAY_ALLOWANCE, Settings, bounds, bursty_link, calm_link};
@@ -152,7 +152,9 @@ fn renew(settings: &Settings, estimate: &Estimate) -> Option<(Plan, Row)> {
 
 fn record(settings: &Settings, link: LinkModel, interval: Duration) -> Vec<Trace> {
     let seeds = 0..settings.runs.max(1) * MONITORS;
-    seeds.map(|i| Trace::record(link, interval, settings.length, settings.seed + 1000 + i)).collect()
+    seeds
+        .map(|i| Trace::record(link, interval, settings.length, settings.seed + 1000 + i))
+        .collect()
 }
 
 fn fixed(timeout: f64) -> FixedTimeout {

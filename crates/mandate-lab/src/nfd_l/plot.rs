@@ -50,7 +50,12 @@ fn draw(document: &mut String, results: &Results) -> Result<(), Box<dyn std::err
         calm: median(calm),
         bursty: median(bursty),
     });
-    draw_bars(&panels[3], "Mistake duration, median, ms (bound 1000)", 1000.0, durations.collect())?;
+    draw_bars(
+        &panels[3],
+        "Mistake duration, median, ms (bound 1000)",
+        1000.0,
+        durations.collect(),
+    )?;
     root.present()?;
     Ok(())
 }
@@ -73,8 +78,15 @@ fn draw_boxes(
         3.0 => "measured".to_string(),
         _ => String::new(),
     };
-    chart.configure_mesh().disable_x_mesh().max_light_lines(0).x_labels(5).x_label_formatter(&name).draw()?;
-    chart.draw_series([PathElement::new([(0.0, 1000.0), (4.0, 1000.0)], BURSTS.stroke_width(2))])?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .max_light_lines(0)
+        .x_labels(5)
+        .x_label_formatter(&name)
+        .draw()?;
+    chart
+        .draw_series([PathElement::new([(0.0, 1000.0), (4.0, 1000.0)], BURSTS.stroke_width(2))])?;
     let mut draw_box = |x: f64, [first, median, third]: [f64; 3], colour: RGBColor| {
         chart.draw_series([Rectangle::new(
             [(x - 0.4, first), (x + 0.4, third)],

@@ -63,9 +63,8 @@ pub fn claims(results: &Results) -> Vec<Claim> {
         claim(
             "recoveries are noticed within 1 s",
             recovery.is_some_and(|found| found.max < 1000.0),
-            recovery.map_or("nothing measured".into(), |found| {
-                format!("slowest {:.1} ms", found.max)
-            }),
+            recovery
+                .map_or("nothing measured".into(), |found| format!("slowest {:.1} ms", found.max)),
         ),
         claim(
             "detection is not slower than the paper's median by more than the interval",

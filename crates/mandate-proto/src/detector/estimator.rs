@@ -80,12 +80,7 @@ impl Estimate {
 impl Estimator {
     /// An estimator that looks at the last one to two blocks of `block` heartbeats.
     pub fn new(block: u32) -> Self {
-        Estimator {
-            block: block.max(2),
-            current: Block::default(),
-            previous: None,
-            front: None,
-        }
+        Estimator { block: block.max(2), current: Block::default(), previous: None, front: None }
     }
 
     /// Takes a heartbeat that arrived at `now`.

@@ -81,7 +81,8 @@ impl Monitor {
 
     fn review(&mut self, in_use: Duration) -> Option<Review> {
         let estimate = self.estimator.estimate()?;
-        let link = Link::new(estimate.cautious_loss(), estimate.variance, self.config.delay).ok()?;
+        let link =
+            Link::new(estimate.cautious_loss(), estimate.variance, self.config.delay).ok()?;
         match plan(&self.config.bounds, &link, self.config.min_interval) {
             Ok(plan) => {
                 self.unachievable = false;
@@ -143,12 +144,7 @@ mod tests {
 
     /// Runs sender and monitor over `wire` for `beats` heartbeats, the sender obeying every
     /// request at once.
-    fn run(
-        monitor: &mut Monitor,
-        schedule: &mut Schedule,
-        wire: &Wire,
-        beats: u64,
-    ) -> Outcome {
+    fn run(monitor: &mut Monitor, schedule: &mut Schedule, wire: &Wire, beats: u64) -> Outcome {
         let mut outcome = Outcome::default();
         let mut switched = None;
         for i in 0..beats {

@@ -75,8 +75,8 @@ mod config;
 mod seniority;
 
 pub use config::{Config, InvalidConfig};
-pub use seniority::Seniority;
 use seniority::Rank;
+pub use seniority::Seniority;
 
 /// What a leader broadcasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

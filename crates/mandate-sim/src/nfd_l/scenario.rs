@@ -59,12 +59,8 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
         (MemberConfig { config, mutant: options.mutant }, clock.clone())
     });
     let world = World::new(seed, hosts, setting.rough, setting.machinery, court);
-    let mut run = Run {
-        world,
-        random: Random::new(seed ^ 0x5EED, Stream::Faults),
-        agreement: 0.0,
-        setting,
-    };
+    let mut run =
+        Run { world, random: Random::new(seed ^ 0x5EED, Stream::Faults), agreement: 0.0, setting };
     run.weather_the_storm(seed);
     let _ = run.demand_everything();
     let Run { world, agreement, .. } = run;

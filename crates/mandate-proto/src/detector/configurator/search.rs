@@ -178,8 +178,7 @@ impl Request {
     /// The shortest detection time with which there is an interval of `floor` or more. More time
     /// to detect never hurts, so it can be found by halving.
     fn nearest_detect(&self, floor: f64) -> Option<f64> {
-        let possible =
-            |detect: f64| Request { detect, ..*self }.largest_interval(floor).is_some();
+        let possible = |detect: f64| Request { detect, ..*self }.largest_interval(floor).is_some();
         let mut high = self.detect.max(floor);
         // A year: nobody wants to wait longer for news of a crash.
         while !possible(high) {

@@ -34,7 +34,11 @@ fn overtaken_heartbeats_are_not_lost_and_repeated_ones_count_once() {
     }
     order.extend(330..=400);
     let estimate = fed(order.into_iter().map(|i| (i, 300)));
-    assert_eq!((estimate.expected, estimate.received), (399, 399), "label 1 came before the first, and is not missed");
+    assert_eq!(
+        (estimate.expected, estimate.received),
+        (399, 399),
+        "label 1 came before the first, and is not missed"
+    );
     assert_eq!(estimate.loss, 0.0);
 }
 
@@ -95,7 +99,13 @@ fn a_change_of_interval_loses_nothing() {
     let mut estimator = Estimator::new(DEFAULT_BLOCK);
     let mut label: i64 = 0;
     for i in 0..300u64 {
-        let interval = Duration::from_millis(if i < 100 { 100 } else if i < 200 { 30 } else { 250 });
+        let interval = Duration::from_millis(if i < 100 {
+            100
+        } else if i < 200 {
+            30
+        } else {
+            250
+        });
         let beat = Beat { label: Label::from_nanos(label), interval };
         estimator.arrive(beat, Instant::from_nanos(label as u64 + 5_000_000));
         label += interval.as_nanos() as i64;

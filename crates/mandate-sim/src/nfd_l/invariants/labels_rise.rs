@@ -33,11 +33,7 @@ impl LabelsRise {
     }
 
     /// Checks what was observed.
-    pub fn check(
-        &mut self,
-        moment: Moment,
-        what: &Observation<'_, NfdL>,
-    ) -> Result<(), String> {
+    pub fn check(&mut self, moment: Moment, what: &Observation<'_, NfdL>) -> Result<(), String> {
         let member = &mut self.members[moment.host];
         match what {
             Observation::Faulted(Fault::Recover { disk: DiskFate::Lost, .. }) => {

@@ -21,11 +21,7 @@ impl OneWrite {
     }
 
     /// Checks what was observed.
-    pub fn check(
-        &mut self,
-        moment: Moment,
-        what: &Observation<'_, NfdL>,
-    ) -> Result<(), String> {
+    pub fn check(&mut self, moment: Moment, what: &Observation<'_, NfdL>) -> Result<(), String> {
         let writes = &mut self.writes[moment.host];
         match what {
             Observation::Faulted(Fault::Recover { disk: DiskFate::Lost, .. }) => *writes = 0,

@@ -1,0 +1,59 @@
+//! The command line: what it prints and how it exits, as files that read like a terminal. The
+//! README's own examples are among them.
+//!
+//! After a change that is meant: `TRYCMD=overwrite cargo test -p mandate-cli`, and read the diff.
+
+use std::process::{Command, Output};
+
+fn mandate(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mandate")).args(args).output().expect("the program runs")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn the_commands_print_what_their_snapshots_say() {
+    trycmd::TestCases::new().case("tests/cmd/*.trycmd").case("../../README.md");
+}
+
+#[test]
+fn a_trace_can_be_piped_and_cut_short() {
+    let script = format!("{} sim --seed 1 --trace | head -3", env!("CARGO_BIN_EXE_mandate"));
+    let output = Command::new("sh").args(["-c", &script]).output().expect("a shell runs");
+    assert_eq!(stdout(&output).lines().count(), 3);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn two_traces_of_one_seed_are_the_same_bytes() {
+    let trace = || {
+        let output = mandate(&["sim", "--seed", "7", "--trace"]);
+        let text = stdout(&output);
+        // The summary behind it says how long it took.
+        text.lines().take_while(|line| !line.starts_with("NFD-L")).collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(trace(), trace());
+}
+
+#[test]
+fn the_experiment_writes_its_files_and_they_can_be_measured() {
+    let dir = std::env::temp_dir().join(format!("mandate-lab-{}", std::process::id()));
+    let out = dir.display().to_string();
+    let args = ["lab", "nfd-l", "--out", &out, "--runs", "1", "--length", "10min", "-o", "json"];
+    let output = mandate(&args);
+    assert!(output.status.success(), "{output:?}");
+    let document = stdout(&output);
+    assert!(document.contains("\"claims\""), "{document}");
+    for name in ["report.md", "plot.svg", "points.csv"] {
+        assert!(dir.join(name).metadata().is_ok_and(|file| file.len() > 100), "{name}");
+    }
+    let trace = dir.join("arrivals-calm.csv").display().to_string();
+    let args =
+        ["qos", "measure", &trace, "--interval", "328.957ms", "--detect", "1s", "-o", "json"];
+    let output = mandate(&args);
+    assert!(output.status.success(), "{output:?}");
+    assert!(stdout(&output).contains("\"feasible\": true"), "{output:?}");
+    std::fs::remove_dir_all(&dir).expect("it can be removed");
+}

@@ -164,6 +164,8 @@ pub(crate) enum MutantName {
     PushyNewcomer,
     /// Uptimes are compared as printed in the paper.
     PrintedSeniority,
+    /// Every suspicion comes one interval late.
+    SlowDetector,
 }
 
 #[derive(Debug, Subcommand)]

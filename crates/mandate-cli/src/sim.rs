@@ -56,6 +56,7 @@ fn mutant(name: MutantName) -> Mutant {
         MutantName::WritesEveryStart => Mutant::WritesEveryStart,
         MutantName::PushyNewcomer => Mutant::PushyNewcomer,
         MutantName::PrintedSeniority => Mutant::PrintedSeniority,
+        MutantName::SlowDetector => Mutant::SlowDetector,
     }
 }
 

@@ -6,9 +6,9 @@
 //!
 //! ```text
 //! loop {
-//!     carry_out(effects.drain());            // what follows a Persist waits until it is durable
-//!     select! {
-//!         input = inputs.next()              => machine.handle(input, now(), &mut effects),
+//!     carry_out(effects.drain());             // what follows a Persist waits until it is durable
+//!     select! { biased;                       // what has arrived goes before what is due
+//!         input = inputs.next()               => machine.handle(input, now(), &mut effects),
 //!         _ = sleep_until(machine.deadline()) => machine.handle_timeout(now(), &mut effects),
 //!     }
 //! }
@@ -35,6 +35,9 @@ pub trait Machine {
     fn handle(&mut self, input: Self::Input, now: Instant, effects: &mut Effects<Self::Effect>);
 
     /// Does everything that is due by `now`. Late calls are expected, spurious ones harmless.
+    ///
+    /// Inputs that have arrived by then are to be handled first: a process that was paused finds
+    /// its timer due and its mail waiting, and should read before it judges.
     fn handle_timeout(&mut self, now: Instant, effects: &mut Effects<Self::Effect>);
 
     /// When [`handle_timeout`](Machine::handle_timeout) wants to be called next, if ever.

@@ -62,7 +62,7 @@ impl Random {
     }
 
     /// Any number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0.next_u64()
     }
 }
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_seed_and_a_stream_give_the_same_numbers_every_time_and_others_others() {
-        let draw = |seed, stream| Random::new(seed, stream).next();
+        let draw = |seed, stream| Random::new(seed, stream).number();
         assert_eq!(draw(1, Stream::Network), draw(1, Stream::Network));
         assert_ne!(draw(1, Stream::Network), draw(1, Stream::Faults));
         assert_ne!(draw(1, Stream::Network), draw(2, Stream::Network));

@@ -1,9 +1,9 @@
 //! The simulation itself: hosts, network, faults, and one queue of what is to happen.
 //!
 //! [`World`] is the driver of every machine in it. It keeps the driver's contract to the letter
-//! (effects in order, nothing past a write that is not durable) and is as unkind as the contract
-//! allows: wake-ups come late, a process that was paused may see its mail or its timer first, and
-//! a crash may fall into a write.
+//! (effects in order, nothing past a write that is not durable, what has arrived before what is
+//! due) and is as unkind as the contract allows: wake-ups come late, a process that was paused
+//! finds its mail in a heap or lost, and a crash may fall into a write.
 
 use core::time::Duration;
 
@@ -49,6 +49,7 @@ enum Happening<S: Subject> {
     Wake { host: HostIndex, life: u32 },
     Written { host: HostIndex, life: u32 },
     Fault(Fault),
+    Tell { host: HostIndex, input: S::Input },
 }
 
 /// A simulation.
@@ -143,16 +144,24 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
         self.queue.push(at, Happening::Fault(fault));
     }
 
+    /// Schedules an input of the application's; lost if the process is down or paused then.
+    pub fn schedule_input(&mut self, at: SimTime, host: HostIndex, input: S::Input) {
+        self.queue.push(at, Happening::Tell { host, input });
+    }
+
     /// Injects a fault, now.
     pub fn inject(&mut self, fault: Fault) {
         self.counts.events += 1;
         self.apply(fault);
     }
 
-    /// Gives a machine an input of the application's, now. Nothing happens if it is down.
+    /// Gives a machine an input of the application's, now; lost if it is down or paused.
     pub fn tell(&mut self, host: HostIndex, input: S::Input) {
-        self.handle(host, input);
-        self.settle(host);
+        if self.runs(host) {
+            self.counts.events += 1;
+            self.handle(host, input);
+            self.settle(host);
+        }
     }
 
     /// Runs until true time is `until`, or until the observer has seen enough.
@@ -173,6 +182,7 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
             Happening::Wake { host, life } => self.wake(host, life, at),
             Happening::Written { host, life } => self.written(host, life),
             Happening::Fault(fault) => self.inject(fault),
+            Happening::Tell { host, input } => self.tell(host, input),
         }
     }
 
@@ -308,7 +318,7 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
     }
 
     fn start(&mut self, index: HostIndex) {
-        let lifetime = Lifetime::new(self.chance.next());
+        let lifetime = Lifetime::new(self.chance.number());
         let host = &mut self.hosts[index];
         host.clock.restart(self.now);
         host.life += 1;
@@ -385,15 +395,11 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
     }
 
     fn resume(&mut self, index: HostIndex) {
-        let timer_first = self.chance.chance(0.5);
         let host = &mut self.hosts[index];
         host.clock.go_on(self.now);
         host.activity = Activity::Runs;
         // What was scheduled meanwhile went by unheeded.
         host.wake = None;
-        if timer_first {
-            self.time_out(index);
-        }
         while let Some((from, message)) = self.hosts[index].inbox.pop_front() {
             self.accept(index, from, message);
         }

@@ -70,3 +70,8 @@ fn a_newcomer_that_unseats_the_leader_is_caught() {
 fn the_papers_own_comparison_of_uptimes_is_caught_leaving_two_leaders() {
     assert_eq!(caught(Mutant::PrintedSeniority, 2_000), "agreement");
 }
+
+#[test]
+fn a_detector_that_is_an_interval_late_is_caught() {
+    assert_eq!(caught(Mutant::SlowDetector, 200), "detection time");
+}

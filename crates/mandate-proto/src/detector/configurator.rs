@@ -123,11 +123,12 @@ pub enum Infeasible {
     /// It could be done only with heartbeats closer together than is allowed.
     #[error("no interval of at least {min_interval:?} keeps {limit} within its bound")]
     IntervalTooShort {
-        /// The least interval that was allowed.
+        /// The least interval that was considered: what was allowed, or a ten-thousandth of the
+        /// detection time.
         min_interval: Duration,
         /// The bound that fails at that interval.
         limit: Quantity,
-        /// The interval that would be needed, if one is found within a thousandth of the least.
+        /// The interval that would be needed, if a ten-thousandth of the detection time is enough.
         needed: Option<Duration>,
         /// What is possible instead.
         nearest: Nearest,
@@ -216,7 +217,7 @@ impl Link {
 }
 
 /// The cheapest parameters that meet `bounds` on `link`, with heartbeats at least `min_interval`
-/// apart; or why there are none.
+/// apart and a margin of at least that; or why there are none.
 pub fn plan(bounds: &Bounds, link: &Link, min_interval: Duration) -> Result<Plan, Infeasible> {
     let detect = bounds.detect.saturating_sub(link.delay);
     if link.loss >= 1.0 {
@@ -226,7 +227,7 @@ pub fn plan(bounds: &Bounds, link: &Link, min_interval: Duration) -> Result<Plan
         return Err(Infeasible::DelayTooLong { delay: link.delay, detect: bounds.detect });
     }
     let request = Request::new(bounds, link);
-    match request.largest_interval(min_interval.as_secs_f64()) {
+    match request.largest_interval(request.floor(min_interval)) {
         Some(seconds) => {
             // To whole nanoseconds, down: the promise is for the interval in use.
             let interval = Duration::from_nanos((seconds * 1e9) as u64).min(detect);

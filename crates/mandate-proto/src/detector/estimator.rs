@@ -16,6 +16,7 @@
 
 use core::time::Duration;
 
+use super::nfd_e::Arrival;
 use super::{Beat, Label};
 use crate::time::{Instant, nanos};
 
@@ -85,9 +86,27 @@ impl Estimator {
 
     /// Takes a heartbeat that arrived at `now`.
     pub fn arrive(&mut self, beat: Beat, now: Instant) {
+        self.take(beat, Some(now));
+    }
+
+    /// The same, knowing what a detector made of it: one that was too late to prove anything
+    /// counts as received, but its delay, which may be the step of a clock, does not count.
+    pub fn arrive_as(&mut self, arrival: Arrival, beat: Beat, now: Instant) {
+        match arrival {
+            Arrival::Fresh | Arrival::Old => self.take(beat, Some(now)),
+            Arrival::Late => self.take(beat, None),
+            Arrival::Moved => {
+                self.current.close_fit();
+                self.take(beat, Some(now));
+            }
+        }
+    }
+
+    fn take(&mut self, beat: Beat, now: Option<Instant>) {
+        let arrival = now.map(|now| (beat.label, now));
         let Some(front) = &mut self.front else {
             self.front = Some(Front::at(beat));
-            return self.count(1, 1, Some((beat.label, now)));
+            return self.count(1, 1, arrival);
         };
         let interval = nanos(front.interval).max(1);
         if beat.label <= front.label {
@@ -95,7 +114,7 @@ impl Estimator {
             // Older than we remember, or already counted: nothing new.
             if back < MEMORY && front.arrived & (1 << back) == 0 {
                 front.arrived |= 1 << back;
-                self.count(0, 1, Some((beat.label, now)));
+                self.count(0, 1, arrival);
             }
             return;
         }
@@ -103,7 +122,7 @@ impl Estimator {
         let steps = (ahead.saturating_add(interval / 2) / interval).max(1);
         if steps > MEMORY {
             self.interrupt();
-            return self.arrive(beat, now);
+            return self.take(beat, now);
         }
         if front.interval == beat.interval {
             front.label = beat.label;
@@ -111,7 +130,7 @@ impl Estimator {
         } else {
             *front = Front::at(beat);
         }
-        self.count(steps as u32, 1, Some((beat.label, now)));
+        self.count(steps as u32, 1, arrival);
     }
 
     /// The sender was restarted, or its clock stepped: what comes next is not to be compared

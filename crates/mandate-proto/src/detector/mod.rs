@@ -93,6 +93,13 @@ pub struct Beat {
     pub interval: Duration,
 }
 
+impl Beat {
+    /// Labels lie within 146 years of zero time. One that does not was not made by a clock.
+    pub fn is_plausible(&self) -> bool {
+        self.label.as_nanos().unsigned_abs() <= 1 << 62
+    }
+}
+
 /// Whether the monitored process is believed to be up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {

@@ -70,7 +70,7 @@ impl Monitor {
     /// Takes a heartbeat; sometimes returns what came of looking at the plan again.
     pub fn heartbeat(&mut self, beat: Beat, now: Instant) -> (Arrival, Option<Review>) {
         let arrival = self.detector.arrive(beat, now);
-        self.estimator.arrive(beat, now);
+        self.estimator.arrive_as(arrival, beat, now);
         self.since_review += 1;
         if self.since_review < REVIEW_EVERY {
             return (arrival, None);
@@ -101,6 +101,13 @@ impl Monitor {
                 news.then_some(Review::Unachievable(reason))
             }
         }
+    }
+
+    /// The sender was restarted: its labels may begin anywhere.
+    pub fn restart(&mut self) {
+        let detect = self.config.bounds.detect().saturating_sub(self.config.delay);
+        self.detector = NfdE::new(detect, DEFAULT_WINDOW);
+        self.estimator.interrupt();
     }
 
     /// The link as measured.
@@ -197,6 +204,27 @@ mod tests {
         let outcome = run(&mut monitor, &mut schedule, &calm, 6000);
         assert_eq!(outcome.mistakes, 0);
         assert!(schedule.interval() > relaxed.mul_f64(0.75), "{:?}", schedule.interval());
+    }
+
+    #[test]
+    fn a_sender_whose_clock_stood_still_is_not_taken_for_a_link_that_varies() {
+        for stood in [10, 60, 300, 3600] {
+            let (mut monitor, mut schedule) = monitor();
+            let wire = Wire { loses: 50, jitter_us: 1000 };
+            run(&mut monitor, &mut schedule, &wire, 2000);
+            let before = schedule.interval();
+            let mut late = schedule.clone();
+            for _ in 0..1000 {
+                let due = late.due().unwrap();
+                let beat = late.beat(due).unwrap();
+                let arrives = due + Duration::from_secs(stood) + MS;
+                if let (_, Some(Review::Renew(plan))) = monitor.heartbeat(beat, arrives) {
+                    // Nothing is lost any more, so it may ask for less, never for more.
+                    assert!(plan.interval >= before, "{:?} after {before:?}", plan.interval);
+                }
+            }
+            assert!(monitor.estimate().unwrap().variance < 1e-5);
+        }
     }
 
     #[test]

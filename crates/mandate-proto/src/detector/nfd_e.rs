@@ -24,12 +24,12 @@
 //! - *A heartbeat arrives more than T_D after it was expected.* It does not prove life: by the
 //!   paper's own test (`t < tau`) it is not fresh. It may be a straggler, or one of many that a
 //!   paused link held back, and it stays out of the average, which it would spoil for n more.
-//! - *Three heartbeats in succession are later than the margin, and equally so* to within half an
-//!   interval. The offset itself has moved: the sender's clock stood still while its host was
-//!   suspended, or the route changed. The window restarts with the third. As printed, the
-//!   average creeps towards the new offset over n heartbeats, and each of them is suspected and
-//!   trusted in turn. Heartbeats that were held back together arrive together, each one interval
-//!   less late than the one before: they never confirm each other, so a backlog revives nobody.
+//! - *Three heartbeats in succession are later than the margin*, the third an interval and a half
+//!   or more after the first. The offset itself has moved: the sender's clock stood still while
+//!   its host was suspended, or the route changed. The window restarts with the third. As
+//!   printed, the average creeps towards the new offset over n heartbeats, and each of them is
+//!   suspected and trusted in turn. Heartbeats that were held back arrive together, so a backlog
+//!   revives nobody.
 //! - *A heartbeat is overtaken.* The label decides, as in the paper; it is not averaged either.
 
 use alloc::vec::Vec;
@@ -42,9 +42,9 @@ use crate::time::{Instant, nanos};
 /// dozen the quality no longer improves; at 32 the error of the mean is a sixth of the jitter.
 pub const DEFAULT_WINDOW: usize = 32;
 
-/// So many equally late heartbeats in succession are a new offset and not bad luck. Two happen by
-/// chance in a burst, and then delay the detection of a crash; each more costs a sender whose
-/// clock stood still another interval of suspicion.
+/// So many late heartbeats in succession are a new offset and not bad luck. Two happen by chance
+/// in a burst, and then delay the detection of a crash; each more costs a sender whose clock
+/// stood still another interval of suspicion.
 pub const LATE_RUN: u8 = 3;
 
 /// What a heartbeat was worth.
@@ -52,6 +52,9 @@ pub const LATE_RUN: u8 = 3;
 pub enum Arrival {
     /// It proves life: the freshness point moved and lies ahead.
     Fresh,
+    /// So does this one, but a clock has stepped or a route changed: arrivals before it are not
+    /// to be compared with it.
+    Moved,
     /// It came after its own freshness point and proves nothing.
     Late,
     /// It was repeated or overtaken.
@@ -63,6 +66,13 @@ pub const MAX_WINDOW: usize = 4096;
 
 /// Offsets differ by less than this (13 days in nanoseconds), or a clock has stepped.
 const FAR: i64 = 1 << 50;
+
+impl Arrival {
+    /// Whether it proves life.
+    pub fn is_fresh(self) -> bool {
+        matches!(self, Arrival::Fresh | Arrival::Moved)
+    }
+}
 
 /// The detector. Memory: this struct and 8 bytes for each arrival of the window.
 ///
@@ -81,10 +91,10 @@ pub struct NfdE {
     sum: i64,
     /// The mean of the window.
     mean: i64,
-    /// How many heartbeats in succession were later than the margin allows, all equally so.
+    /// How many heartbeats in succession were later than the margin allows.
     late_run: u8,
-    /// The offset of the last of them.
-    late: i64,
+    /// When the first of them arrived.
+    late_since: Instant,
     latest: Option<Label>,
     interval: i64,
     /// From a heartbeat's expected arrival to the freshness point of the next: interval + margin.
@@ -106,7 +116,7 @@ impl NfdE {
             sum: 0,
             mean: 0,
             late_run: 0,
-            late: 0,
+            late_since: Instant::ORIGIN,
             latest: None,
             interval: 0,
             reach: bounded(detect),
@@ -124,46 +134,51 @@ impl NfdE {
         self.reach = if self.keeps_bound() { self.detect } else { self.interval * 2 };
         let label = beat.label.as_nanos();
         let offset = saturate(i128::from(now.as_nanos()) - i128::from(label));
-        if !self.take_offset(offset) {
-            return Arrival::Late;
+        let arrival = self.take_offset(offset, now);
+        if arrival == Arrival::Late {
+            return arrival;
         }
         let expected = self.base.saturating_add(self.mean).saturating_add(label);
         let freshness = expected.saturating_add(self.reach).max(0);
         self.freshness = Some(Instant::from_nanos(freshness as u64));
         match self.verdict(now) {
-            Verdict::Trust => Arrival::Fresh,
+            Verdict::Trust => arrival,
             Verdict::Suspect => Arrival::Late,
         }
     }
 
     /// Averages an offset, unless it is too late to be one of the same kind.
-    fn take_offset(&mut self, offset: i64) -> bool {
+    fn take_offset(&mut self, offset: i64, now: Instant) -> Arrival {
         let difference = offset.saturating_sub(self.base);
         let deviation = difference.saturating_sub(self.mean);
-        if self.window.is_empty() || deviation < -self.reach {
+        if self.window.is_empty() {
             self.restart_at(offset);
-            return true;
+            return Arrival::Fresh;
         }
-        if deviation <= self.reach - self.interval {
+        let on_time = deviation <= self.reach - self.interval;
+        if on_time {
             self.late_run = 0;
-        } else if self.extends_late_run(offset) {
+        }
+        if deviation < -self.reach || !on_time && self.extends_late_run(now) {
             self.restart_at(offset);
-            return true;
+            return Arrival::Moved;
         }
-        let same_kind = deviation <= self.reach;
-        if same_kind {
-            self.push(difference);
+        if deviation > self.reach {
+            return Arrival::Late;
         }
-        same_kind
+        self.push(difference);
+        Arrival::Fresh
     }
 
-    /// Counts a heartbeat that was later than the margin allows; whether that makes enough in
-    /// succession that are equally late.
-    fn extends_late_run(&mut self, offset: i64) -> bool {
-        let alike = offset.abs_diff(self.late) <= self.interval as u64 / 2;
-        self.late_run = if alike { self.late_run + 1 } else { 1 };
-        self.late = offset;
-        self.late_run >= LATE_RUN
+    /// Counts a heartbeat that was later than the margin allows; whether these are now enough in
+    /// succession, and did not arrive together.
+    fn extends_late_run(&mut self, now: Instant) -> bool {
+        if self.late_run == 0 {
+            self.late_since = now;
+        }
+        self.late_run = self.late_run.saturating_add(1);
+        let lasted = nanos(now - self.late_since);
+        self.late_run >= LATE_RUN && lasted >= self.interval as u64 * 3 / 2
     }
 
     fn restart_at(&mut self, offset: i64) {

@@ -3,7 +3,8 @@
 //! The recorder is told the truth (crashed, recovered) and the output (trusted, suspected), and
 //! computes the metrics from the two:
 //!
-//! - *detection time* (T_D): from a crash to the suspicion; zero if it was suspected already;
+//! - *detection time* (T_D): from a crash to the suspicion that lasts; zero if it was suspected
+//!   already;
 //! - *mistake*: a suspicion of a process that is up. Its *duration* (T_M) runs to the correction,
 //!   its *recurrence* (T_MR) from the mistake before. The paper's *mistake rate* is one over the
 //!   mean recurrence, so two mistakes 30 ms apart in a quiet hour make 33 a second; the plain
@@ -36,6 +37,7 @@ pub struct Recorder {
     mistakes: u64,
     pending: Pending,
     last_mistake: Option<Instant>,
+    crashed: Instant,
     detection: Samples,
     recovery: Samples,
     mistake_durations: Samples,
@@ -101,6 +103,7 @@ impl Recorder {
             mistakes: 0,
             pending: Pending::Nothing,
             last_mistake: None,
+            crashed: now,
             detection: Samples::default(),
             recovery: Samples::default(),
             mistake_durations: Samples::default(),
@@ -115,6 +118,7 @@ impl Recorder {
         }
         self.advance(now);
         self.up = false;
+        self.crashed = now;
         self.crashes += 1;
         self.last_mistake = None;
         match self.verdict {
@@ -170,8 +174,12 @@ impl Recorder {
                 self.recovery.push(now - since);
                 self.pending = Pending::Nothing;
             }
-            // Trust in a process that is down is a mistake of the other kind: only query
-            // accuracy counts it.
+            // A straggler arrived: the crash has not been noticed after all.
+            (Verdict::Trust, _) if !self.up => {
+                self.detected -= 1;
+                self.detection.take_back();
+                self.pending = Pending::Detection { since: self.crashed };
+            }
             _ => {}
         }
     }
@@ -233,6 +241,10 @@ impl Samples {
             self.0.pop_front();
         }
         self.0.push_back(sample);
+    }
+
+    fn take_back(&mut self) {
+        self.0.pop_back();
     }
 
     fn iter(&self) -> impl Iterator<Item = Duration> + '_ {
@@ -302,6 +314,18 @@ mod tests {
         assert_eq!((report.crashes, report.detected), (1, 0));
         assert_eq!(report.detection, None);
         assert_eq!(report.recovery, None);
+    }
+
+    #[test]
+    fn the_suspicion_that_lasts_is_the_one_that_counts() {
+        let mut recorder = Recorder::new(at(0));
+        recorder.crashed(at(1000));
+        recorder.output(Verdict::Suspect, at(1100));
+        recorder.output(Verdict::Trust, at(1150));
+        recorder.output(Verdict::Suspect, at(2100));
+        let report = recorder.report(at(3000));
+        assert_eq!((report.crashes, report.detected), (1, 1));
+        assert_eq!(recorder.detections().collect::<Vec<_>>(), [Duration::from_millis(1100)]);
     }
 
     #[test]

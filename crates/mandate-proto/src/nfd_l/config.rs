@@ -83,11 +83,11 @@ impl Config {
         self
     }
 
-    /// How many other members are remembered at most; default 1024, at least 1. Each takes about
+    /// How many other members are remembered at most; default 1024, at least 2. Each takes about
     /// 900 bytes once it has led for a while, and nothing if it never led.
     #[must_use]
     pub fn with_max_peers(mut self, max_peers: usize) -> Self {
-        self.max_peers = max_peers.max(1);
+        self.max_peers = max_peers.max(2);
         self
     }
 

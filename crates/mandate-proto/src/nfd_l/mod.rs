@@ -1,5 +1,6 @@
 //! NFD-L: a leader election as a failure detector (Algorithm 2), for processes that crash and
-//! recover. Guarantee: *overlap*. There is at least one leader, and eventually one.
+//! recover. Guarantee: *overlap*. Each side of a partition has a leader as soon as it has noticed
+//! that it lost one, and eventually there is one for all.
 //!
 //! Whoever leads broadcasts heartbeats; everyone else watches them with
 //! [NFD-E](crate::detector::nfd_e) and is silent. Who hears no leader claims to lead. Of two that
@@ -24,10 +25,10 @@
 //!   of two leaders compares the other's count *as sent* with its own *by now*: of two that began
 //!   within an interval of each other, each may find itself ahead, for ever. The simulator finds
 //!   such pairs readily ([`Seniority::Printed`] keeps the rule for that purpose). Here uptimes
-//!   are compared in classes that double ([`Seniority::Classes`]): the first is one interval, and
+//!   are compared in classes that double ([`Seniority::Classes`]): the first is half a second, and
 //!   each lasts as long as all before it together, so for nearly all of the time both sides see
-//!   the same two classes, and ids decide between equals. Classes only rise, so the two can never
-//!   both give way.
+//!   the same two classes, and ids decide between equals. Classes only rise, and a leader weighs
+//!   only the heartbeat it has just heard, so of two leaders never both give way to each other.
 //! - **Uptime** is the length of the present reign, not of all reigns. With the sum, a member
 //!   that once led for a day would, after a long pause, unseat a leader of an hour that does its
 //!   work.
@@ -38,8 +39,8 @@
 //!   [`priority`](Config::priority), which is equal for all unless the operator says otherwise.
 //! - **The calendar clock stepped back while a member was down.** Its labels are then lower than
 //!   those it used before. Monitors that still trust its former life ignore it until they no
-//!   longer do, at most one detection time; after that they accept any label of a new life. It is
-//!   never muted for as long as the clock stepped. If the clock reads less than zero time, labels
+//!   longer do, at most one detection time; after that they accept any label of a new life, and
+//!   nothing of the one before while they trust the new one. It is never muted for as long as the clock stepped. If the clock reads less than zero time, labels
 //!   are negative, and still rise; the application is told.
 //! - **It jumped ahead.** Labels jump; monitors start a new average ([`NfdE`] does the same).
 //!   Steps while a member is up do not matter: the calendar is read once, at the start.
@@ -64,7 +65,7 @@ use alloc::collections::BTreeMap;
 use core::time::Duration;
 
 use crate::detector::estimator::{DEFAULT_BLOCK, Estimate, Estimator};
-use crate::detector::nfd_e::{Arrival, NfdE};
+use crate::detector::nfd_e::NfdE;
 use crate::detector::schedule::Schedule;
 use crate::detector::{Beat, FailureDetector, Label};
 use crate::identity::{Lifetime, MemberId};
@@ -144,6 +145,14 @@ pub enum Event {
         /// The leader.
         leader: MemberId,
     },
+    /// The leader beats too seldom for our detection bound: a crash of it will be noticed late.
+    /// Its interval and ours should be the same.
+    LeaderTooSlow {
+        /// The leader.
+        leader: MemberId,
+        /// Its interval.
+        interval: Duration,
+    },
     /// The calendar reads less than when the member was first started.
     ClockBehind {
         /// By how much.
@@ -207,6 +216,12 @@ struct Peer {
     uptime: Duration,
     heard: Instant,
     priority: u8,
+    /// The life before this one: what is under way from it is void while this one is trusted.
+    former: Option<Lifetime>,
+    /// This life has not been heard fresh yet, and it is not the first.
+    reborn: bool,
+    /// Its interval leaves no margin inside our detection bound.
+    slow: bool,
 }
 
 impl Peer {
@@ -218,6 +233,9 @@ impl Peer {
             uptime: Duration::ZERO,
             heard: Instant::ORIGIN,
             priority: 0,
+            former: None,
+            reborn: false,
+            slow: false,
         }
     }
 
@@ -293,22 +311,32 @@ impl NfdL {
         if from == self.config.id() {
             return self.report_impostor(heartbeat.lifetime, effects);
         }
+        if !heartbeat.beat.is_plausible() {
+            return;
+        }
         let Some(peer) = self.peer_in_life(from, &heartbeat, now) else { return };
-        peer.link.arrive(heartbeat.beat, now);
-        if peer.detector.arrive(heartbeat.beat, now) != Arrival::Fresh {
+        let arrival = peer.detector.arrive(heartbeat.beat, now);
+        peer.link.arrive_as(arrival, heartbeat.beat, now);
+        if !arrival.is_fresh() {
             return;
         }
         peer.uptime = heartbeat.uptime;
         peer.heard = now;
         peer.priority = heartbeat.priority;
-        let restarted = core::mem::replace(&mut peer.lifetime, heartbeat.lifetime);
-        if restarted != heartbeat.lifetime && self.role == (Role::Following { leader: from }) {
-            effects.push(Effect::Tell(Event::LeaderRestarted { leader: from }));
-        }
+        let restarted = core::mem::take(&mut peer.reborn);
+        let slow = !peer.detector.keeps_bound();
+        let newly_slow = slow && !core::mem::replace(&mut peer.slow, slow);
         if self.role == (Role::Following { leader: from }) {
             self.forgave = false;
+            if restarted {
+                effects.push(Effect::Tell(Event::LeaderRestarted { leader: from }));
+            }
         }
-        self.decide(now, effects);
+        self.weigh(from, now, effects);
+        if newly_slow && self.role == (Role::Following { leader: from }) {
+            let interval = heartbeat.beat.interval;
+            effects.push(Effect::Tell(Event::LeaderTooSlow { leader: from, interval }));
+        }
     }
 
     /// What is known of the sender, begun anew if this is another life of it. `None` if the
@@ -322,26 +350,33 @@ impl NfdL {
         if !self.peers.contains_key(&from) {
             self.make_room(now)?;
         }
-        let fresh = |lifetime| Peer::new(lifetime, &self.config);
-        let peer = self.peers.entry(from).or_insert_with(|| fresh(heartbeat.lifetime));
-        if peer.lifetime != heartbeat.lifetime {
+        let life = heartbeat.lifetime;
+        let peer = self.peers.entry(from).or_insert_with(|| Peer::new(life, &self.config));
+        if peer.lifetime != life {
             // Labels go on across a restart. One that does not is a straggler from an earlier
-            // life, or the clock stepped back: whichever it is, the life that is trusted stands.
-            if peer.is_trusted(now) && Some(heartbeat.beat.label) <= peer.detector.latest() {
+            // life, or the clock stepped back: whichever it is, the life that is trusted stands,
+            // and what it has replaced does not come back while it does.
+            let behind = Some(heartbeat.beat.label) <= peer.detector.latest();
+            if peer.is_trusted(now) && (behind || peer.former == Some(life)) {
                 return None;
             }
-            // Keep the old lifetime: who calls wants to see the change.
-            *peer = fresh(peer.lifetime);
+            let former = Some(peer.lifetime);
+            *peer = Peer { former, reborn: true, ..Peer::new(life, &self.config) };
         }
         Some(peer)
     }
 
-    /// Forgets the member that has been silent the longest, if there are too many.
+    /// Makes room for one more, if there are too many: forgets the member that has been silent
+    /// the longest, or the most junior if all are trusted, but never the one that we follow.
     fn make_room(&mut self, now: Instant) -> Option<()> {
         if self.peers.len() >= self.config.max_peers() {
-            let silent = self.peers.iter().filter(|(_, peer)| !peer.is_trusted(now));
-            let oldest = silent.min_by_key(|(_, peer)| peer.heard).map(|(id, _)| *id)?;
-            self.peers.remove(&oldest);
+            let followed = self.leader();
+            let spare = self.peers.iter().filter(|(id, _)| Some(**id) != followed);
+            let least = spare.min_by_key(|(id, peer)| {
+                (peer.is_trusted(now).then(|| self.rank(**id, now)), peer.heard)
+            });
+            let least = *least?.0;
+            self.peers.remove(&least);
         }
         Some(())
     }
@@ -352,46 +387,60 @@ impl NfdL {
         }
     }
 
-    /// Compares everyone that is trusted, and us if we lead, and acts on the result.
-    fn decide(&mut self, now: Instant, effects: &mut Effects<Effect>) {
-        let best = self.best_peer(now);
-        match (self.role, best) {
-            (Role::Leading { .. }, Some(best)) if best > self.own_rank(now) => {
-                let senior = best.priority == self.config.priority();
-                let reason = if senior { Reason::Seniority } else { Reason::Priority };
-                self.follow(best.id, reason, effects);
+    /// Weighs a leader that was just heard against us if we lead, or against our leader.
+    ///
+    /// Against nobody else: who was heard before may have given way since, and to give way to
+    /// one that has itself given way would leave nobody.
+    fn weigh(&mut self, heard: MemberId, now: Instant, effects: &mut Effects<Effect>) {
+        let Some(challenger) = self.rank(heard, now) else { return };
+        let reason = |than: u8| {
+            if challenger.priority == than { Reason::Seniority } else { Reason::Priority }
+        };
+        match self.role {
+            Role::Leading { .. } => {
+                if challenger > self.own_rank(now) {
+                    self.follow(heard, reason(self.config.priority()), effects);
+                }
             }
-            (Role::Leading { .. }, _) => {}
-            (_, Some(best)) if self.config.priority() > best.priority => {
+            _ if self.config.priority() > challenger.priority => {
                 self.claim(Reason::Priority, now, effects);
             }
-            (Role::Listening { .. }, Some(best)) => self.follow(best.id, Reason::Heard, effects),
-            (Role::Following { leader }, Some(best)) if best.id != leader => {
-                let silent = !self.peers.get(&leader).is_some_and(|peer| peer.is_trusted(now));
-                let reason = if silent { Reason::Silence } else { Reason::Seniority };
-                self.follow(best.id, reason, effects);
-            }
-            (Role::Following { .. }, Some(_)) | (Role::Listening { .. }, None) => {}
-            (Role::Following { .. }, None) => self.claim(Reason::Silence, now, effects),
+            Role::Listening { .. } => self.follow(heard, Reason::Heard, effects),
+            Role::Following { leader } => match self.trusted_rank(leader, now) {
+                Some(rank) if challenger > rank => {
+                    self.follow(heard, reason(rank.priority), effects);
+                }
+                // Silent, and our timer says so now: it knows whether we could have listened.
+                Some(_) | None => {}
+            },
         }
     }
 
-    fn best_peer(&self, now: Instant) -> Option<Rank> {
-        let trusted = self.peers.iter().filter(|(_, peer)| peer.is_trusted(now));
-        let (rule, interval) = (self.config.seniority(), self.config.interval());
-        trusted
-            .map(|(id, peer)| Rank {
-                priority: peer.priority,
-                uptime: rule.of_other(peer.uptime, now - peer.heard, interval),
-                id: *id,
-            })
-            .max()
+    /// Our leader fell silent: another that is trusted takes its place, or we do.
+    fn replace_silent(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        let trusted = self.peers.keys().filter_map(|id| self.trusted_rank(*id, now));
+        match trusted.max() {
+            Some(best) if best.priority >= self.config.priority() => {
+                self.follow(best.id, Reason::Silence, effects);
+            }
+            _ => self.claim(Reason::Silence, now, effects),
+        }
+    }
+
+    fn rank(&self, id: MemberId, now: Instant) -> Option<Rank> {
+        let peer = self.peers.get(&id)?;
+        let uptime = self.config.seniority().of_other(peer.uptime, now - peer.heard);
+        Some(Rank { priority: peer.priority, uptime, id })
+    }
+
+    fn trusted_rank(&self, id: MemberId, now: Instant) -> Option<Rank> {
+        self.rank(id, now).filter(|_| self.peers.get(&id).is_some_and(|peer| peer.is_trusted(now)))
     }
 
     fn own_rank(&self, now: Instant) -> Rank {
         Rank {
             priority: self.config.priority(),
-            uptime: self.config.seniority().of_self(self.uptime(now), self.config.interval()),
+            uptime: self.config.seniority().of_self(self.uptime(now)),
             id: self.config.id(),
         }
     }
@@ -461,6 +510,12 @@ impl Machine for NfdL {
                 if self.config.replan(interval, detect).is_ok() {
                     self.schedule.set_interval(interval);
                     self.peers.values_mut().for_each(|peer| peer.detector.set_detect(detect));
+                    if self.leads_since().is_some() && self.schedule.last() != Some(now) {
+                        // Announced at once, and so that our last heartbeat is not older than
+                        // the new bound allows.
+                        self.schedule.begin(now);
+                        self.beat(now, effects);
+                    }
                 }
             }
         }
@@ -483,14 +538,13 @@ impl Machine for NfdL {
                         peer.detector.extend(until);
                     }
                 } else {
-                    self.decide(now, effects);
+                    self.replace_silent(now, effects);
                 }
             }
             Role::Leading { .. } => {
                 let silent = self.schedule.last().map_or(Duration::ZERO, |last| now - last);
                 if silent >= self.config.detect() {
                     self.listen(Reason::Stalled, now, effects);
-                    self.decide(now, effects);
                 } else {
                     self.beat(now, effects);
                 }

@@ -18,10 +18,10 @@ pub enum Seniority {
 }
 
 impl Seniority {
-    /// What our own uptime counts for, in a group that beats every `interval`.
-    pub(super) fn of_self(self, uptime: Duration, interval: Duration) -> u64 {
+    /// What our own uptime counts for.
+    pub(super) fn of_self(self, uptime: Duration) -> u64 {
         match self {
-            Seniority::Classes => class(uptime, interval),
+            Seniority::Classes => class(uptime),
             Seniority::Printed => nanos(uptime),
         }
     }
@@ -29,19 +29,24 @@ impl Seniority {
     /// What another's uptime counts for, `ago` after it said it. It has aged since, which must
     /// be reckoned with: else a leader of whom two heartbeats were lost would look younger than
     /// a rival that was just heard.
-    pub(super) fn of_other(self, uptime: Duration, ago: Duration, interval: Duration) -> u64 {
+    pub(super) fn of_other(self, uptime: Duration, ago: Duration) -> u64 {
         match self {
-            Seniority::Classes => class(uptime.saturating_add(ago), interval),
+            Seniority::Classes => class(uptime.saturating_add(ago)),
             Seniority::Printed => nanos(uptime),
         }
     }
 }
 
-/// Class 0 is the first interval of a reign: of members that claim at the same time the highest
-/// id leads as soon as it is heard. Each further class is as long as all before it.
-fn class(uptime: Duration, interval: Duration) -> u64 {
-    let intervals = nanos(uptime) / nanos(interval).max(1);
-    u64::from(u64::BITS - intervals.leading_zeros())
+/// The logarithm of the first class's length in nanoseconds: half a second. Longer than most
+/// delays, so that of members that claim at the same time the one with the highest id leads as
+/// soon as it is heard; not much longer, because a leader this young has no seniority. The same
+/// for everyone: a length that depended on the configuration would let two members that are set
+/// up differently each find themselves ahead.
+const FIRST_CLASS_LOG2: u32 = 29;
+
+/// Each class after the first is as long as all before it.
+fn class(uptime: Duration) -> u64 {
+    u64::from(u64::BITS - (nanos(uptime) >> FIRST_CLASS_LOG2).leading_zeros())
 }
 
 /// The order among leaders; the greatest stays.
@@ -58,16 +63,16 @@ mod tests {
 
     #[test]
     fn each_class_lasts_as_long_as_all_before_it() {
-        let interval = Duration::from_millis(330);
+        let first = Duration::from_nanos(1 << FIRST_CLASS_LOG2);
         let moment = Duration::from_nanos(1);
-        assert_eq!(class(Duration::ZERO, interval), 0);
-        assert_eq!(class(interval - moment, interval), 0);
+        assert_eq!(class(Duration::ZERO), 0);
+        assert_eq!(class(first - moment), 0);
         for k in 0..30 {
-            let start = interval * (1 << k);
-            assert_eq!(class(start, interval), k as u64 + 1);
-            assert_eq!(class(start * 2 - moment, interval), k as u64 + 1);
+            let start = first * (1 << k);
+            assert_eq!(class(start), k as u64 + 1);
+            assert_eq!(class(start * 2 - moment), k as u64 + 1);
         }
-        assert_eq!(class(Duration::MAX, Duration::ZERO), 64);
+        assert_eq!(class(Duration::MAX), 35);
     }
 
     #[test]

@@ -312,7 +312,7 @@ fn memory_is_bounded_whoever_writes_to_us() {
         member.hear(id, beat_at(0, 0), at(u64::from(id)));
     }
     assert_eq!(member.machine.peers.len(), 10);
-    // Once the first ten are silent there is room for others.
+    assert!(member.machine.peers.contains_key(&member.machine.leader().unwrap()));
     member.hear(600, beat_at(0, 0), at(60_000));
     assert!(member.machine.peers.contains_key(&p(600)));
     assert_eq!(member.machine.peers.len(), 10);
@@ -328,5 +328,125 @@ fn a_new_plan_takes_hold_and_a_senseless_one_does_not() {
     member.machine.handle(replan(Duration::ZERO, DETECT), at(400), &mut effects);
     assert_eq!(member.machine.deadline(), Some(at(660)));
     member.machine.handle(replan(ETA / 3, DETECT / 2), at(400), &mut effects);
-    assert_eq!(member.machine.deadline(), Some(at(440)));
+    // Announced with a heartbeat at once: our last must not be older than the new bound allows.
+    let sent = broadcasts(&effects.drain().collect::<Vec<_>>());
+    assert_eq!(sent[0].beat.interval, ETA / 3);
+    assert_eq!(member.machine.deadline(), Some(at(510)));
+    assert_eq!(member.leader(), Some(1));
+}
+
+#[test]
+fn a_much_shorter_plan_does_not_depose_a_healthy_leader() {
+    let mut member = Member::new(1);
+    member.tick(at(330));
+    let ms = Duration::from_millis;
+    let replan = Input::Replan { interval: ms(50), detect: ms(150) };
+    member.machine.handle(replan, at(600), &mut member.effects);
+    member.tick(at(650));
+    assert_eq!(member.leader(), Some(1));
+}
+
+#[test]
+fn members_with_different_intervals_agree_who_is_senior() {
+    let second = Duration::from_secs(1);
+    let config = |id, interval| Config::new(p(id), interval, second).unwrap();
+    let mut older = Member::boot(config(1, ETA / 3), None, EPOCH, at(0));
+    let mut younger = Member::boot(config(2, ETA), None, EPOCH, at(0));
+    older.tick(at(110));
+    younger.tick(at(330));
+    let days = |days: u64| at(days * 86_400_000);
+    // Cut off from each other for days; heard again in a class that both see alike.
+    let beat = |member: &mut Member, from: u64, heard: Instant| {
+        member.machine.role = Role::Leading { since: days(from) };
+        member.machine.schedule.begin(heard);
+        broadcasts(&member.tick(heard))[0]
+    };
+    let from_older = beat(&mut older, 1, days(4));
+    let from_younger = beat(&mut younger, 2, days(4));
+    older.hear(2, from_younger, days(4));
+    younger.hear(1, from_older, days(4));
+    let leaders = [older.leader(), younger.leader()];
+    assert!(leaders == [Some(1); 2] || leaders == [Some(2); 2], "{leaders:?}");
+}
+
+#[test]
+fn a_leader_does_not_give_way_to_one_that_has_given_way_itself() {
+    let mut member = Member::new(5);
+    member.tick(at(330));
+    // A leader of the same class but a lower id is heard, and will give way to us.
+    member.hear(1, beat_at(0, 480), at(500));
+    assert_eq!(member.leader(), Some(5));
+    // By now it would have grown into the next class, had it stayed.
+    assert!(member.hear(3, beat_at(0, 0), at(850)).is_empty());
+    assert_eq!(member.leader(), Some(5));
+}
+
+#[test]
+fn a_straggler_from_a_former_life_does_not_displace_the_present_one() {
+    let mut member = Member::new(2);
+    let former = |ms, uptime| beat_at(ms, uptime);
+    let present = |ms, uptime| Heartbeat { lifetime: Lifetime::new(8), ..beat_at(ms, uptime) };
+    member.hear(1, former(3_600_000, 60_000), at(100));
+    member.tick(at(1100));
+    // Its calendar was set back an hour: lower labels, a new life.
+    member.hear(1, present(1_000, 5_000), at(1200));
+    assert_eq!(member.leader(), Some(1));
+    assert!(member.hear(1, former(3_600_330, 60_330), at(1300)).is_empty());
+    assert_eq!(member.machine.deadline(), Some(at(2200)));
+    member.hear(1, present(1_330, 5_330), at(1530));
+    assert_eq!(member.machine.deadline(), Some(at(2530)));
+}
+
+#[test]
+fn a_leader_that_beats_too_seldom_for_our_bound_is_reported_once() {
+    let mut member = Member::new(2);
+    member.effects.drain().count();
+    let slow = |ms| {
+        let mut heartbeat = beat_at(ms, 60_000);
+        heartbeat.beat.interval = DETECT * 2;
+        heartbeat
+    };
+    let effects = member.hear(1, slow(0), at(100));
+    let interval = DETECT * 2;
+    let told = Event::LeaderTooSlow { leader: p(1), interval };
+    assert_eq!(effects[1], Effect::Tell(told));
+    assert!(member.hear(1, slow(2_000), at(2_100)).is_empty());
+}
+
+/// Heartbeats of all kinds, from anyone, at any time: no panic, no more memory than allowed, and
+/// always a deadline that lies ahead.
+#[test]
+fn nothing_a_peer_sends_breaks_a_member() {
+    use proptest::prelude::*;
+    use proptest::test_runner::TestRunner;
+    let label = prop_oneof![any::<i64>(), 0i64..20_000_000_000, Just(i64::MIN), Just(i64::MAX)];
+    let nanos = || prop_oneof![any::<u64>(), 0u64..2_000_000_000, Just(0)];
+    let step = (0u32..5, 0u64..3, label, nanos(), nanos(), any::<u8>(), 0u64..2_000);
+    let steps = prop::collection::vec(step, 1..120);
+    let run = |steps: Vec<(u32, u64, i64, u64, u64, u8, u64)>| {
+        let config = Config::new(p(1), ETA, DETECT).unwrap().with_max_peers(2);
+        let mut member = Member::boot(config, None, EPOCH, at(0));
+        let mut now = at(0);
+        for (from, life, label, interval, uptime, priority, wait) in steps {
+            now += Duration::from_millis(wait);
+            let heartbeat = Heartbeat {
+                lifetime: Lifetime::new(life),
+                beat: Beat {
+                    label: Label::from_nanos(label),
+                    interval: Duration::from_nanos(interval),
+                },
+                uptime: Duration::from_nanos(uptime),
+                priority: priority & 1,
+            };
+            member.hear(from, heartbeat, now);
+            // Forgiving, claiming and beating are one step each.
+            for _ in 0..3 {
+                member.tick(now);
+            }
+            prop_assert!(member.machine.deadline().is_some_and(|deadline| deadline > now));
+            prop_assert!(member.machine.peers.len() <= 2);
+        }
+        Ok(())
+    };
+    TestRunner::default().run(&steps, run).unwrap();
 }

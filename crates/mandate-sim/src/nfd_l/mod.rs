@@ -4,7 +4,7 @@
 //! clocks, and a storm of faults ([`storm`]). During the storm the invariants are watched; then
 //! everything heals, and [`scenario`] demands, in this order: agreement on one leader within the
 //! bound, one broadcaster that sends N-1 messages an interval, a newcomer that unseats nobody,
-//! and, after a crash of the leader, agreement on another.
+//! and, after a crash of the leader, its detection in time and agreement on another.
 
 use mandate_proto::identity::MemberId;
 use mandate_proto::machine::Effects;
@@ -40,16 +40,8 @@ pub enum Mutant {
     PushyNewcomer,
     /// Uptimes are compared as printed in the paper.
     PrintedSeniority,
-}
-
-impl Mutant {
-    /// All of them, with the names that the command line knows them by.
-    pub const ALL: [(&'static str, Mutant); 4] = [
-        ("labels-restart", Mutant::LabelsRestart),
-        ("writes-every-start", Mutant::WritesEveryStart),
-        ("pushy-newcomer", Mutant::PushyNewcomer),
-        ("printed-seniority", Mutant::PrintedSeniority),
-    ];
+    /// Every suspicion comes one interval late.
+    SlowDetector,
 }
 
 impl Subject for NfdL {
@@ -72,6 +64,11 @@ impl Subject for NfdL {
             Some(Mutant::PushyNewcomer) => config = config.with_priority(u8::from(restarted)),
             Some(Mutant::PrintedSeniority) => {
                 config = config.with_seniority(nfd_l::Seniority::Printed);
+            }
+            Some(Mutant::SlowDetector) => {
+                let slow = config.detect() + config.interval();
+                config = Config::new(config.id(), config.interval(), slow)
+                    .expect("more time to detect is always possible");
             }
             None => {}
         }

@@ -4,10 +4,10 @@ use core::time::Duration;
 use std::io::Write;
 
 use mandate_proto::identity::MemberId;
-use mandate_proto::nfd_l::{Config, NfdL};
+use mandate_proto::nfd_l::{Config, Input, NfdL};
 
 use super::invariants::{Court, agreement, one_broadcaster, stability};
-use super::storm::{self, Setting};
+use super::storm::{self, MAX_REPLAN, Setting};
 use super::{MemberConfig, Mutant};
 use crate::fault::{DiskFate, Fault};
 use crate::host::{host_of, member};
@@ -52,15 +52,27 @@ pub fn bound(
 /// Runs a seed; `trace` receives it line by line.
 pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outcome {
     let setting = Setting::draw(seed);
-    let court = Court::new(setting.size, setting.detect, trace.map(Trace::new));
+    let (mut least, mut most) = (setting.detect, setting.detect);
+    if !setting.replans.is_empty() {
+        (least, most) = (least / MAX_REPLAN, most * MAX_REPLAN);
+    }
+    let court = Court::new(setting.size, setting.interval, least..=most, trace.map(Trace::new));
     let hosts = setting.clocks.iter().enumerate().map(|(host, clock)| {
         let config = Config::new(member(host), setting.interval, setting.detect)
-            .expect("the setting draws detection times above intervals");
+            .expect("the setting draws detection times above intervals")
+            .with_window(setting.window)
+            .with_max_peers(setting.max_peers)
+            .with_priority(u8::from(setting.favoured == Some(host)));
         (MemberConfig { config, mutant: options.mutant }, clock.clone())
     });
     let world = World::new(seed, hosts, setting.rough, setting.machinery, court);
-    let mut run =
-        Run { world, random: Random::new(seed ^ 0x5EED, Stream::Faults), agreement: 0.0, setting };
+    let mut run = Run {
+        world,
+        random: Random::new(seed ^ 0x5EED, Stream::Faults),
+        agreement: 0.0,
+        crashed: None,
+        setting,
+    };
     run.weather_the_storm(seed);
     let _ = run.demand_everything();
     let Run { world, agreement, .. } = run;
@@ -78,6 +90,7 @@ struct Run<'a> {
     world: World<NfdL, Court<'a>>,
     random: Random,
     agreement: f64,
+    crashed: Option<SimTime>,
 }
 
 /// The run has failed; the court knows why.
@@ -91,8 +104,16 @@ impl Run<'_> {
                 self.world.schedule(at, fault);
             }
         }
+        for (at, host, factor) in self.setting.replans.clone() {
+            self.world.schedule_input(at, host, self.replan(factor));
+        }
         self.world.start_all();
         self.world.run_until(SimTime::ZERO + self.setting.storm);
+    }
+
+    fn replan(&self, factor: f64) -> Input {
+        let (interval, detect) = (self.setting.interval, self.setting.detect);
+        Input::Replan { interval: interval.mul_f64(factor), detect: detect.mul_f64(factor) }
     }
 
     fn demand_everything(&mut self) -> Result<(), Failed> {
@@ -104,6 +125,7 @@ impl Run<'_> {
         self.demand_stability(leader)?;
         if self.up().len() > 1 {
             self.world.inject(Fault::Crash(host_of(leader)));
+            self.demand_detection(leader)?;
             let next = self.demand_agreement(false)?;
             self.note(&format!("agreed on {next} after {leader}"));
         }
@@ -116,6 +138,7 @@ impl Run<'_> {
         self.world.inject(Fault::SetLinks(Box::new(self.setting.calm)));
         for host in 0..self.setting.size {
             self.world.inject(Fault::Resume(host));
+            self.world.tell(host, self.replan(1.0));
         }
         let down = (0..self.setting.size).filter(|host| self.world.machine(*host).is_none());
         let down: Vec<_> = down.collect();
@@ -138,11 +161,20 @@ impl Run<'_> {
         let lateness = machinery.lateness.max(machinery.write_time);
         let delay = self.setting.calm.max_delay;
         let bound = bound(self.setting.interval, self.setting.detect, delay, lateness);
-        let began = if healing { self.world.last_arrival() } else { self.world.now() };
+        let crashed = self.crashed.unwrap_or(self.world.now());
+        let began = if healing { self.world.last_arrival() } else { crashed };
         self.world.run_until(began + bound);
         self.stop_if_violated()?;
         let agreement = &self.world.observer.agreement;
         match agreement.agreed() {
+            Some((leader, _)) if !self.all_name(leader) => {
+                let what = format!("not all machines say what they told: {leader}");
+                self.fail(Kind::Correctness, agreement::NAME, what)
+            }
+            Some((leader, _)) if self.is_passed_over(leader) => {
+                let what = format!("{leader} leads, though another has the priority");
+                self.fail(Kind::Liveness, agreement::NAME, what)
+            }
             Some((leader, since)) => {
                 let share = (since - began).as_secs_f64() / bound.as_secs_f64();
                 self.agreement = self.agreement.max(share);
@@ -155,11 +187,46 @@ impl Run<'_> {
         }
     }
 
-    /// One broadcaster, and no change of mind, for twenty intervals.
+    /// The crash of the leader, just now, is noticed by all within the detection time and the
+    /// longest delay; by then all windows hold only arrivals of calm days.
+    fn demand_detection(&mut self, leader: MemberId) -> Result<(), Failed> {
+        let crashed = self.world.now();
+        self.crashed = Some(crashed);
+        let lateness = self.setting.machinery.lateness + Duration::from_millis(1);
+        // Two clocks drift apart by up to twice what one may be off, and the mean over a window
+        // is half a window behind.
+        let lateness = lateness + self.setting.interval.mul_f64(self.setting.window as f64 * 0.001);
+        let bound = self.setting.detect.mul_f64(1.003) + self.setting.calm.max_delay + lateness;
+        self.world.run_until(crashed + bound);
+        self.stop_if_violated()?;
+        let names = |host: &usize| {
+            self.world.machine(*host).is_some_and(|machine| machine.leader() == Some(leader))
+        };
+        match self.up().into_iter().find(names) {
+            None => Ok(()),
+            Some(host) => {
+                let what = format!("{} follows {leader} {bound:?} after its crash", member(host));
+                self.fail(Kind::Liveness, "detection time", what)
+            }
+        }
+    }
+
+    fn all_name(&self, leader: MemberId) -> bool {
+        let named = |host: &usize| self.world.machine(*host).and_then(NfdL::leader);
+        self.up().iter().all(|host| named(host) == Some(leader))
+    }
+
+    /// Whether a member of higher priority is up and does not lead.
+    fn is_passed_over(&self, leader: MemberId) -> bool {
+        let favoured = self.setting.favoured.filter(|host| self.world.machine(*host).is_some());
+        favoured.is_some_and(|host| host != host_of(leader))
+    }
+
+    /// One broadcaster, and no change of mind, for more intervals than a window is long.
     fn demand_silence(&mut self, leader: MemberId) -> Result<(), Failed> {
         let (before, changes) = (self.world.counts().messages, self.changes());
         let began = self.world.now();
-        self.world.run_until(began + self.setting.interval * 20);
+        self.world.run_until(began + self.setting.interval * (20 + self.setting.window as u32));
         self.stop_if_violated()?;
         if self.changes() != changes {
             let agreement = &self.world.observer.agreement;

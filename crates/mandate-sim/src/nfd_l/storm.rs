@@ -5,6 +5,7 @@ use core::time::Duration;
 use crate::clock::Clock;
 use crate::fault::{DiskFate, Fault};
 use crate::link::{Bursts, Delay, LinkModel};
+use crate::network::HostIndex;
 use crate::random::{Random, Stream};
 use crate::time::SimTime;
 use crate::world::Machinery;
@@ -33,7 +34,19 @@ pub struct Setting {
     pub clocks: Vec<Clock>,
     /// How long the storm lasts.
     pub storm: Duration,
+    /// How many arrivals are averaged.
+    pub window: usize,
+    /// How many others a member remembers.
+    pub max_peers: usize,
+    /// A member of higher priority, in some groups.
+    pub favoured: Option<HostIndex>,
+    /// Changes of plan during the storm, in some groups: when, whose, and what times the interval
+    /// and the detection bound.
+    pub replans: Vec<(SimTime, HostIndex, f64)>,
 }
+
+/// What a change of plan multiplies by, at most.
+pub const MAX_REPLAN: u32 = 2;
 
 impl Setting {
     /// The setting of `seed`.
@@ -48,7 +61,18 @@ impl Setting {
             max_delay,
             ..LinkModel::perfect(max_delay)
         };
+        let storm = detect * 30;
+        let favoured = random.chance(0.1).then(|| random.below(size as u64) as usize);
+        let changes = if random.chance(0.2) { random.below(8) } else { 0 };
+        let replan = |random: &mut Random| {
+            let at = SimTime::ZERO + random.between(Duration::ZERO, storm);
+            (at, random.below(size as u64) as usize, 0.5 + random.below(150) as f64 / 100.0)
+        };
         Setting {
+            window: random.pick(&[1, 8, 32, 100]),
+            max_peers: if random.chance(0.1) { 2 } else { 1024 },
+            favoured,
+            replans: (0..changes).map(|_| replan(&mut random)).collect(),
             size,
             interval,
             detect,
@@ -56,7 +80,7 @@ impl Setting {
             calm,
             machinery: Machinery { lateness: MS * 5, write_time: MS * 50 },
             clocks: (0..size).map(|_| clock(&mut random)).collect(),
-            storm: detect * 30,
+            storm,
         }
     }
 }

@@ -10,6 +10,13 @@ use core::time::Duration;
 
 use super::{Bounds, Infeasible, Link, Nearest, Quantity};
 
+/// No plan has more heartbeats than this within one detection time: nobody would run it, and the
+/// search stays short.
+pub(super) const MAX_HEARTBEATS: u64 = 10_000;
+
+/// Pieces that are looked at one by one before the search begins to leap.
+const FIRST_PIECES: u64 = 64;
+
 /// Points looked at in each piece of the sawtooth: evenly spread, and crowding towards its end,
 /// where the fall is steep.
 const SAMPLES: usize = 48;
@@ -41,9 +48,15 @@ impl Request {
         (1.0 - self.loss) * square / (self.variance + square)
     }
 
-    /// The largest interval that T_M allows.
-    fn ceiling(&self) -> f64 {
-        (self.timely() * self.mistake_lasts).min(self.detect)
+    /// The largest interval that T_M allows and that leaves a margin of `floor`: a margin below
+    /// the shortest interval would make every late wake-up a suspicion.
+    fn ceiling(&self, floor: f64) -> f64 {
+        (self.timely() * self.mistake_lasts).min(self.detect - floor)
+    }
+
+    /// The least interval that is considered.
+    pub(super) fn floor(&self, min_interval: Duration) -> f64 {
+        min_interval.as_secs_f64().max(self.detect / MAX_HEARTBEATS as f64)
     }
 
     /// One heartbeat's share in the time between mistakes, `ahead` of the freshness point.
@@ -59,7 +72,12 @@ impl Request {
 
     /// `f`: the time between mistakes, at least, at interval `h`.
     pub(super) fn recurrence(&self, h: f64) -> f64 {
-        self.recurrence_of(h, libm::ceil(self.detect / h) as u64 - 1)
+        if h <= 0.0 {
+            return 0.0;
+        }
+        let inside = (libm::ceil(self.detect / h) as u64).saturating_sub(1);
+        // Leaving some out makes the promise smaller, never larger.
+        self.recurrence_of(h, inside.min(MAX_HEARTBEATS))
     }
 
     fn recurrence_of(&self, h: f64, heartbeats: u64) -> f64 {
@@ -79,7 +97,7 @@ impl Request {
 
     /// The largest interval from `floor` up that meets all bounds.
     pub(super) fn largest_interval(&self, floor: f64) -> Option<f64> {
-        let ceiling = self.ceiling();
+        let ceiling = self.ceiling(floor);
         if ceiling < floor || ceiling <= 0.0 {
             return None;
         }
@@ -87,20 +105,50 @@ impl Request {
             return Some(ceiling);
         }
         // Piece k holds the intervals with k heartbeats strictly inside the bound.
-        let mut k = libm::ceil(self.detect / ceiling) as u64 - 1;
-        loop {
+        let mut k = (libm::ceil(self.detect / ceiling) as u64).saturating_sub(1);
+        let last = (libm::ceil(self.detect / floor) as u64).min(MAX_HEARTBEATS);
+        let close = k + FIRST_PIECES;
+        while k <= last {
             let low = (self.detect / (k + 1) as f64).max(floor);
             let high = if k == 0 { ceiling } else { (self.detect / k as f64).min(ceiling) };
-            if high < floor {
-                return None;
-            }
             if low <= high
                 && let Some(h) = self.largest_within(low, high, k)
             {
                 return Some(h);
             }
-            k += 1;
+            k = if k < close { k + 1 } else { self.next_promising(k, last)? };
         }
+        None
+    }
+
+    /// The first piece after `k` whose best could meet the bound. Its best is at most
+    /// `T_D / k * F(k)`, and `F`, the product of all factors at the piece's left end, only rises
+    /// with k; so the pieces that could are those from some k on, and can be found by leaps.
+    fn next_promising(&self, k: u64, last: u64) -> Option<u64> {
+        let promising = |k: u64| self.most_of_piece(k) >= self.mistake_every;
+        let mut fails = k;
+        let mut step = 1;
+        let mut holds = loop {
+            let next = (k + step).min(last);
+            if next <= fails {
+                return None;
+            }
+            if promising(next) {
+                break next;
+            }
+            fails = next;
+            step *= 2;
+        };
+        while holds - fails > 1 {
+            let middle = fails + (holds - fails) / 2;
+            if promising(middle) { holds = middle } else { fails = middle }
+        }
+        Some(holds)
+    }
+
+    fn most_of_piece(&self, k: u64) -> f64 {
+        let low = self.detect / (k + 1) as f64;
+        self.recurrence_of(low, k) / low * self.detect / k.max(1) as f64
     }
 
     /// The largest interval of one piece that meets the bound on mistakes.
@@ -156,17 +204,17 @@ impl Request {
     }
 
     pub(super) fn why_not(&self, min_interval: Duration) -> Infeasible {
-        let floor = min_interval.as_secs_f64();
-        let limit = if self.ceiling() < floor {
-            if self.detect < floor { Quantity::Detection } else { Quantity::MistakeDuration }
+        let floor = self.floor(min_interval);
+        let limit = if self.ceiling(floor) < floor {
+            if self.detect < 2.0 * floor { Quantity::Detection } else { Quantity::MistakeDuration }
         } else {
             Quantity::MistakeRecurrence
         };
         let seconds = |s: f64| (s < 1e10).then(|| Duration::from_nanos((s * 1e9) as u64));
         Infeasible::IntervalTooShort {
-            min_interval,
+            min_interval: Duration::from_secs_f64(floor),
             limit,
-            needed: self.largest_interval(floor / 1000.0).and_then(seconds),
+            needed: self.largest_interval(self.floor(Duration::ZERO)).and_then(seconds),
             nearest: Nearest {
                 detect: self.nearest_detect(floor).and_then(|s| seconds(s + 1e-9)),
                 mistake_every: self.nearest_recurrence(floor).and_then(seconds),
@@ -179,7 +227,7 @@ impl Request {
     /// to detect never hurts, so it can be found by halving.
     fn nearest_detect(&self, floor: f64) -> Option<f64> {
         let possible = |detect: f64| Request { detect, ..*self }.largest_interval(floor).is_some();
-        let mut high = self.detect.max(floor);
+        let mut high = self.detect.max(2.0 * floor);
         // A year: nobody wants to wait longer for news of a crash.
         while !possible(high) {
             high *= 2.0;
@@ -197,8 +245,7 @@ impl Request {
 
     /// The longest time between mistakes at any interval allowed.
     fn nearest_recurrence(&self, floor: f64) -> Option<f64> {
-        let ceiling = self.ceiling();
-        if ceiling < floor {
+        if self.ceiling(floor) < floor {
             return None;
         }
         let possible = |mistake_every: f64| {
@@ -214,7 +261,7 @@ impl Request {
 
     /// The shortest duration of mistakes with which there is an interval of `floor` or more.
     fn nearest_duration(&self, floor: f64) -> Option<f64> {
-        if self.detect < floor {
+        if self.detect < 2.0 * floor {
             return None;
         }
         let lasts = floor / self.timely();

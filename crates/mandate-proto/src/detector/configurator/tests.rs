@@ -42,8 +42,26 @@ fn a_known_delay_is_taken_off_the_detection_time() {
 #[test]
 fn a_perfect_link_needs_no_more_than_one_heartbeat_in_time() {
     let plan = plan(&bounds(1000.0, 3_600_000.0, 10_000.0), &link(0.0, 0.0), MIN).unwrap();
-    assert!(plan.interval > ms(999.0), "{plan:?}");
+    assert_eq!((plan.interval, plan.margin), (ms(999.0), MIN), "but it leaves a margin");
     assert_eq!(plan.prediction.mistake_every, f64::INFINITY);
+}
+
+#[test]
+fn hopeless_requests_are_answered_at_once() {
+    // Delays that vary by minutes, noticed within a second: what one stopped clock can look like.
+    let erratic = Link::new(0.01, 1e4, Duration::ZERO).unwrap();
+    assert!(plan(&bounds(1000.0, 3_600_000.0, 1000.0), &erratic, MIN).is_err());
+    assert!(plan(&bounds(1000.0, 3_600_000.0, 1000.0), &erratic, Duration::ZERO).is_err());
+    let hours = bounds(3.6e6, 3.15e10, 1000.0);
+    assert!(plan(&hours, &link(0.999, 1e12), Duration::ZERO).is_err());
+}
+
+#[test]
+fn a_prediction_for_no_interval_or_no_time_promises_nothing() {
+    let paper = link(0.0175917, 25.3356);
+    assert_eq!(predict(&paper, Duration::ZERO, ms(1000.0)).mistake_every, 0.0);
+    assert!(predict(&paper, ms(10.0), Duration::ZERO).mistake_every <= 0.01);
+    assert!(predict(&paper, Duration::from_nanos(1), ms(1e6)).mistake_every > 0.0);
 }
 
 #[test]
@@ -104,7 +122,7 @@ fn nonsense_is_refused_by_name() {
 /// Every interval on a fine grid, the formula written out once more and plainly.
 fn brute_force(detect: f64, every: f64, lasts: f64, p: f64, v: f64, min: f64) -> Option<f64> {
     let g = (1.0 - p) * detect * detect / (v + detect * detect);
-    let most = (g * lasts).min(detect);
+    let most = (g * lasts).min(detect - min);
     let steps = 40_000;
     (0..steps).map(|i| most * (1.0 - f64::from(i) / f64::from(steps))).find(|&h| {
         let mut f = h;

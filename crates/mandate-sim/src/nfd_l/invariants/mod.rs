@@ -1,5 +1,8 @@
 //! What must hold of NFD-L, one file each.
 
+use core::ops::RangeInclusive;
+use core::time::Duration;
+
 use mandate_proto::nfd_l::NfdL;
 
 use super::scenario::Kind;
@@ -9,12 +12,14 @@ use crate::verdict::Violation;
 
 pub mod agreement;
 pub mod labels_rise;
+pub mod no_false_claim;
 pub mod one_broadcaster;
 pub mod one_write;
 pub mod stability;
 
 use agreement::Agreement;
 use labels_rise::LabelsRise;
+use no_false_claim::NoFalseClaim;
 use one_write::OneWrite;
 use stability::Stability;
 
@@ -23,6 +28,7 @@ pub struct Court<'a> {
     /// Who takes whom for the leader.
     pub agreement: Agreement,
     labels_rise: LabelsRise,
+    no_false_claim: NoFalseClaim,
     one_write: OneWrite,
     stability: Stability,
     trace: Option<Trace<'a>>,
@@ -30,13 +36,20 @@ pub struct Court<'a> {
 }
 
 impl<'a> Court<'a> {
-    /// Watches a group of `size` members with this detection time.
-    pub fn new(size: usize, detect: core::time::Duration, trace: Option<Trace<'a>>) -> Self {
+    /// Watches a group of `size` members with this interval, whose detection times lie in
+    /// `detect`.
+    pub fn new(
+        size: usize,
+        interval: Duration,
+        detect: RangeInclusive<Duration>,
+        trace: Option<Trace<'a>>,
+    ) -> Self {
         Court {
             agreement: Agreement::new(size),
             labels_rise: LabelsRise::new(size),
+            no_false_claim: NoFalseClaim::new(size, detect.start().saturating_sub(interval)),
             one_write: OneWrite::new(size),
-            stability: Stability::new(size, detect),
+            stability: Stability::new(size, *detect.end()),
             trace,
             violation: None,
         }
@@ -69,11 +82,12 @@ impl Observer<NfdL> for Court<'_> {
         if let Some(trace) = &mut self.trace {
             trace.observe(moment, what);
         }
-        if let Observation::Delivered { .. } = what {
-            return;
+        if let Observation::Delivered { from, message } = what {
+            return self.no_false_claim.deliver(moment, *from, message);
         }
         self.agreement.observe(moment, what);
         let checks = [
+            (no_false_claim::NAME, self.no_false_claim.check(moment, what)),
             (labels_rise::NAME, self.labels_rise.check(moment, what)),
             (one_write::NAME, self.one_write.check(moment, what)),
             (stability::NAME, self.stability.check(moment, what)),

@@ -1,7 +1,8 @@
 //! Stability (section 2.2): a leader is not unseated by a newcomer. It gives way only to one
 //! whose reign is at least half as long as its own, which is what classes of uptime promise; in
-//! its first interval to anyone of higher id. A reign that has just ended counts as long as
-//! heartbeats of it may be under way.
+//! its first half second to anyone of higher id; and to higher priority. A reign that has just
+//! ended counts as long as heartbeats of it may be under way. And a leader that was paused for so
+//! long that the others gave it up does not lead on as if nothing had been.
 
 use core::time::Duration;
 
@@ -17,6 +18,9 @@ use crate::time::SimTime;
 /// The name under which it is reported.
 pub const NAME: &str = "stability";
 
+/// Reigns shorter than this are all alike.
+const FIRST_CLASS: Duration = Duration::from_millis(540);
+
 /// The reigns of each member.
 pub struct Stability {
     reigns: Vec<Vec<Reign>>,
@@ -24,6 +28,9 @@ pub struct Stability {
     slack: Duration,
     /// No heartbeat is heard, and none trusted, that much later than it was sent.
     memory: Duration,
+    /// A pause of this length ends a reign.
+    stall: Duration,
+    paused: Vec<Option<Instant>>,
 }
 
 #[derive(Clone, Copy)]
@@ -34,17 +41,29 @@ struct Reign {
 }
 
 impl Stability {
-    /// Watches `size` members with this detection time.
+    /// Watches `size` members with detection times up to this.
     pub fn new(size: usize, detect: Duration) -> Self {
-        Stability { reigns: vec![Vec::new(); size], slack: detect * 2, memory: detect * 6 }
+        Stability {
+            reigns: vec![Vec::new(); size],
+            slack: detect * 2 + FIRST_CLASS / 2,
+            memory: detect * 6,
+            // A heartbeat may have been due an interval before.
+            stall: detect * 2,
+            paused: vec![None; size],
+        }
     }
 
     /// Checks what was observed.
     pub fn check(&mut self, moment: Moment, what: &Observation<'_, NfdL>) -> Result<(), String> {
         match what {
             Observation::Faulted(Fault::Crash(_)) => {
+                self.paused[moment.host] = None;
                 self.end(moment);
             }
+            Observation::Faulted(Fault::Pause(_) | Fault::Suspend { .. }) => {
+                self.paused[moment.host].get_or_insert(moment.local);
+            }
+            Observation::Sent(_) => return self.check_leads_on(moment),
             Observation::Told(Event::LeaderChanged { leader, reason }) => {
                 let own = member(moment.host);
                 let ended = self.end(moment);
@@ -67,6 +86,18 @@ impl Stability {
         Ok(())
     }
 
+    /// A heartbeat is sent: not in a reign that a long pause has ended.
+    fn check_leads_on(&mut self, moment: Moment) -> Result<(), String> {
+        let Some(paused) = self.paused[moment.host].take() else { return Ok(()) };
+        let began = self.reigns[moment.host].last().map(|reign| reign.since_local);
+        if moment.local - paused > self.stall && began.is_some_and(|began| began < paused) {
+            let leader = member(moment.host);
+            let pause = moment.local - paused;
+            return Err(format!("{leader} led on after it was paused for {pause:?}"));
+        }
+        Ok(())
+    }
+
     fn end(&mut self, moment: Moment) -> Option<Reign> {
         let last = self.reigns[moment.host].last_mut();
         let reign = last.filter(|reign| reign.until.is_none())?;
@@ -82,7 +113,7 @@ impl Stability {
         reason: Reason,
         moment: Moment,
     ) -> Result<(), String> {
-        if reason == Reason::Stalled {
+        if matches!(reason, Reason::Stalled | Reason::Priority) {
             return Ok(());
         }
         let own = moment.local - reign.since_local;

@@ -1,0 +1,106 @@
+//! No false suspicion of a leader that was heard in time: who names a leader silent has heard no
+//! heartbeat of it that was sent less than a margin ago. (NFD-E waits for a detection time after
+//! the label, plus the mean delay, which is never less than nothing; and a heartbeat may be sent
+//! up to an interval later than it was due.)
+//!
+//! Excused are members whose steady clock stood still, or their leader's: to them labels and
+//! arrivals tell another story until the window has restarted. So are leaders whose labels fell
+//! across a crash: their new life is not believed before the old one is over.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use mandate_proto::identity::{Lifetime, MemberId};
+use mandate_proto::nfd_l::{Event, Heartbeat, NfdL, Reason};
+
+use crate::fault::{DiskFate, Fault};
+use crate::host::host_of;
+use crate::subject::{Moment, Observation};
+use crate::time::SimTime;
+
+/// The name under which it is reported.
+pub const NAME: &str = "no false claim";
+
+/// Heartbeats of a sender that may still be under way.
+const RECENT: usize = 64;
+
+/// What was sent and what was heard, in true time.
+pub struct NoFalseClaim {
+    margin: Duration,
+    sent: Vec<VecDeque<(Heartbeat, SimTime)>>,
+    /// For each receiver and sender: the life, and when the latest heartbeat heard was sent.
+    heard: Vec<Vec<Option<(Lifetime, SimTime)>>>,
+    leaders: Vec<Option<MemberId>>,
+    excused: Vec<bool>,
+}
+
+impl NoFalseClaim {
+    /// Watches `size` members whose margin is at least this.
+    pub fn new(size: usize, margin: Duration) -> Self {
+        NoFalseClaim {
+            // Drift over the run, and wake-ups that came late when the heartbeat was sent.
+            margin: margin.mul_f64(0.9).saturating_sub(Duration::from_millis(10)),
+            sent: vec![VecDeque::new(); size],
+            heard: vec![vec![None; size]; size],
+            leaders: vec![None; size],
+            excused: vec![false; size],
+        }
+    }
+
+    /// Takes note of a heartbeat that arrived at a process that runs.
+    pub fn deliver(&mut self, moment: Moment, from: MemberId, heartbeat: &Heartbeat) {
+        let sent = self.sent[host_of(from)].iter().rev().find(|(sent, _)| sent == heartbeat);
+        let heard = &mut self.heard[moment.host][host_of(from)];
+        if let Some((_, at)) = sent
+            && heard.is_none_or(|(life, latest)| life != heartbeat.lifetime || latest < *at)
+        {
+            *heard = Some((heartbeat.lifetime, *at));
+        }
+    }
+
+    /// Checks what was observed.
+    pub fn check(&mut self, moment: Moment, what: &Observation<'_, NfdL>) -> Result<(), String> {
+        match what {
+            Observation::Sent(heartbeat) => {
+                let sent = &mut self.sent[moment.host];
+                sent.push_back((**heartbeat, moment.now));
+                if sent.len() > RECENT {
+                    sent.pop_front();
+                }
+            }
+            Observation::Started(_) => {
+                self.heard[moment.host].fill(None);
+                self.leaders[moment.host] = None;
+            }
+            Observation::Faulted(
+                Fault::Suspend { clock_stops: true, .. }
+                | Fault::StepWall { by_nanos: ..0, .. }
+                | Fault::Recover { disk: DiskFate::Lost, .. },
+            ) => self.excused[moment.host] = true,
+            Observation::Told(Event::LeaderChanged { leader, reason }) => {
+                let before = core::mem::replace(&mut self.leaders[moment.host], *leader);
+                if let (Reason::Silence, Some(silent)) = (reason, before) {
+                    return self.check_silent(moment, silent);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn check_silent(&self, moment: Moment, silent: MemberId) -> Result<(), String> {
+        let sender = host_of(silent);
+        let (Some((life, sent)), false) =
+            (self.heard[moment.host][sender], self.excused[sender] || self.excused[moment.host])
+        else {
+            return Ok(());
+        };
+        let present = self.sent[sender].back().is_some_and(|(last, _)| last.lifetime == life);
+        let ago = moment.now - sent;
+        if present && ago < self.margin {
+            let who = crate::host::member(moment.host);
+            return Err(format!("{who} calls {silent} silent, whom it heard of {ago:?} ago"));
+        }
+        Ok(())
+    }
+}

@@ -281,4 +281,20 @@ mod tests {
             last = arrival;
         }
     }
+
+    #[test]
+    fn the_same_seed_draws_the_same_delays_on_every_machine() {
+        // Written down: the logarithms and powers behind them must come from one library.
+        let delays = [
+            (Delay::Exponential(MS * 5), [4_646_560, 12_135_812, 4_533_721]),
+            (Delay::LogNormal { mean: MS * 5, variance: 25e-6 }, [7_592_640, 6_682_463, 8_337_205]),
+            (Delay::Pareto { min: MS, shape: 1.5 }, [1_074_708, 1_322_450, 1_015_949]),
+        ];
+        for (delay, expected) in delays {
+            let mut random = Random::new(42, Stream::Network);
+            let mut link = Link::new(model(delay));
+            let drawn = expected.map(|_| link.transmit(SimTime::ZERO, &mut random)[0].unwrap());
+            assert_eq!(drawn.map(SimTime::as_nanos), expected, "{delay:?}");
+        }
+    }
 }

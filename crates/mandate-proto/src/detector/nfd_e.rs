@@ -26,8 +26,8 @@
 //!   paused link held back, and it stays out of the average, which it would spoil for n more.
 //! - *Three heartbeats in succession are later than the margin*, the third an interval and a half
 //!   or more after the first. The offset itself has moved: the sender's clock stood still while
-//!   its host was suspended, or the route changed. The window restarts with the third. As
-//!   printed, the average creeps towards the new offset over n heartbeats, and each of them is
+//!   its host was suspended, or the route changed. The window restarts with the least late of
+//!   them. As printed, the average creeps towards the new offset over n heartbeats, and each of them is
 //!   suspected and trusted in turn. Heartbeats that were held back arrive together, so a backlog
 //!   revives nobody.
 //! - *A heartbeat is overtaken.* The label decides, as in the paper; it is not averaged either.
@@ -95,6 +95,8 @@ pub struct NfdE {
     late_run: u8,
     /// When the first of them arrived.
     late_since: Instant,
+    /// The least offset among them.
+    late_least: i64,
     latest: Option<Label>,
     interval: i64,
     /// From a heartbeat's expected arrival to the freshness point of the next: interval + margin.
@@ -117,6 +119,7 @@ impl NfdE {
             mean: 0,
             late_run: 0,
             late_since: Instant::ORIGIN,
+            late_least: 0,
             latest: None,
             interval: 0,
             reach: bounded(detect),
@@ -155,12 +158,14 @@ impl NfdE {
             self.restart_at(offset);
             return Arrival::Fresh;
         }
-        let on_time = deviation <= self.reach - self.interval;
-        if on_time {
-            self.late_run = 0;
-        }
-        if deviation < -self.reach || !on_time && self.extends_late_run(now) {
+        if deviation < -self.reach {
             self.restart_at(offset);
+            return Arrival::Moved;
+        }
+        if deviation <= self.reach - self.interval {
+            self.late_run = 0;
+        } else if self.extends_late_run(offset, now) {
+            self.restart_at(self.late_least);
             return Arrival::Moved;
         }
         if deviation > self.reach {
@@ -172,10 +177,12 @@ impl NfdE {
 
     /// Counts a heartbeat that was later than the margin allows; whether these are now enough in
     /// succession, and did not arrive together.
-    fn extends_late_run(&mut self, now: Instant) -> bool {
+    fn extends_late_run(&mut self, offset: i64, now: Instant) -> bool {
         if self.late_run == 0 {
             self.late_since = now;
+            self.late_least = offset;
         }
+        self.late_least = self.late_least.min(offset);
         self.late_run = self.late_run.saturating_add(1);
         let lasted = nanos(now - self.late_since);
         self.late_run >= LATE_RUN && lasted >= self.interval as u64 * 3 / 2

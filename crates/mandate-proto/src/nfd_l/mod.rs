@@ -35,12 +35,13 @@
 //! - **Stability.** A newcomer listens for one interval before it claims, and even if it claims
 //!   (the one heartbeat was lost), its uptime is the least. A leader is unseated only by one
 //!   whose reign is of the same class or a higher: after a partition, by the leader of the other
-//!   side if it has led at least half as long; and by one of higher
-//!   [`priority`](Config::priority), which is equal for all unless the operator says otherwise.
+//!   side if it has led at least half as long; in its own first half second, by a higher id; and
+//!   by one of higher [`priority`](Config::priority), which is equal for all unless the operator
+//!   says otherwise.
 //! - **The calendar clock stepped back while a member was down.** Its labels are then lower than
 //!   those it used before. Monitors that still trust its former life ignore it until they no
-//!   longer do, at most one detection time; after that they accept any label of a new life, and
-//!   nothing of the one before while they trust the new one. It is never muted for as long as the clock stepped. If the clock reads less than zero time, labels
+//!   longer do, at most one detection time; after that they accept any label of a new life. It is
+//!   never muted for as long as the clock stepped. If the clock reads less than zero time, labels
 //!   are negative, and still rise; the application is told.
 //! - **It jumped ahead.** Labels jump; monitors start a new average ([`NfdE`] does the same).
 //!   Steps while a member is up do not matter: the calendar is read once, at the start.
@@ -216,8 +217,8 @@ struct Peer {
     uptime: Duration,
     heard: Instant,
     priority: u8,
-    /// The life before this one: what is under way from it is void while this one is trusted.
-    former: Option<Lifetime>,
+    /// The life before this one, and its highest label: what was overtaken then is void now.
+    former: Option<(Lifetime, Label)>,
     /// This life has not been heard fresh yet, and it is not the first.
     reborn: bool,
     /// Its interval leaves no margin inside our detection bound.
@@ -354,13 +355,14 @@ impl NfdL {
         let peer = self.peers.entry(from).or_insert_with(|| Peer::new(life, &self.config));
         if peer.lifetime != life {
             // Labels go on across a restart. One that does not is a straggler from an earlier
-            // life, or the clock stepped back: whichever it is, the life that is trusted stands,
-            // and what it has replaced does not come back while it does.
-            let behind = Some(heartbeat.beat.label) <= peer.detector.latest();
-            if peer.is_trusted(now) && (behind || peer.former == Some(life)) {
+            // life, or the clock stepped back: whichever it is, the life that is trusted stands.
+            let label = heartbeat.beat.label;
+            let behind = Some(label) <= peer.detector.latest();
+            let stale = peer.former.is_some_and(|former| former.0 == life && label <= former.1);
+            if stale || behind && peer.is_trusted(now) {
                 return None;
             }
-            let former = Some(peer.lifetime);
+            let former = peer.detector.latest().map(|latest| (peer.lifetime, latest));
             *peer = Peer { former, reborn: true, ..Peer::new(life, &self.config) };
         }
         Some(peer)

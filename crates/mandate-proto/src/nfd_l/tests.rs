@@ -391,7 +391,7 @@ fn a_straggler_from_a_former_life_does_not_displace_the_present_one() {
     // Its calendar was set back an hour: lower labels, a new life.
     member.hear(1, present(1_000, 5_000), at(1200));
     assert_eq!(member.leader(), Some(1));
-    assert!(member.hear(1, former(3_600_330, 60_330), at(1300)).is_empty());
+    assert!(member.hear(1, former(3_599_670, 59_670), at(1300)).is_empty());
     assert_eq!(member.machine.deadline(), Some(at(2200)));
     member.hear(1, present(1_330, 5_330), at(1530));
     assert_eq!(member.machine.deadline(), Some(at(2530)));

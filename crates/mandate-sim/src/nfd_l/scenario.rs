@@ -192,9 +192,9 @@ impl Run<'_> {
     fn demand_detection(&mut self, leader: MemberId) -> Result<(), Failed> {
         let crashed = self.world.now();
         self.crashed = Some(crashed);
-        let lateness = self.setting.machinery.lateness + Duration::from_millis(1);
-        // Two clocks drift apart by up to twice what one may be off, and the mean over a window
-        // is half a window behind.
+        let lateness = self.setting.machinery.lateness * 2 + Duration::from_millis(1);
+        // The heartbeats' lateness and the suspicion's own. And two clocks drift apart by up to
+        // twice what one may be off, while the mean over a window is half a window behind.
         let lateness = lateness + self.setting.interval.mul_f64(self.setting.window as f64 * 0.001);
         let bound = self.setting.detect.mul_f64(1.003) + self.setting.calm.max_delay + lateness;
         self.world.run_until(crashed + bound);

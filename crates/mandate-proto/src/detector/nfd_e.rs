@@ -61,7 +61,7 @@ pub enum Arrival {
     Old,
 }
 
-/// The most arrivals that can be averaged. With differences of at most [`FAR`] their sum fits.
+/// The most arrivals that can be averaged. Their sum must fit an `i64`.
 pub const MAX_WINDOW: usize = 4096;
 
 /// Offsets differ by less than this (13 days in nanoseconds), or a clock has stepped.

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, value_parser};
+use mandate_proto::identity::MemberId;
+use mandate_proto::oracle::Oracle;
 
 use crate::output::Format;
 
@@ -12,7 +14,7 @@ Exit codes:
   0   all is well
   1   something failed; the message says what, and what to do
   2   the arguments make no sense
-  3   no parameters meet the bounds (qos)
+  3   it cannot be had: no parameters meet the bounds (qos), nobody can lead (oracle)
   4   an experiment does not show what it should (lab)
   10  the simulator saw something that must never happen
   11  the simulator waited in vain for something that must happen
@@ -39,6 +41,11 @@ pub(crate) enum Command {
     Qos {
         #[command(subcommand)]
         command: QosCommand,
+    },
+    /// Choose what makes a good leader, and see whom that elects.
+    Oracle {
+        #[command(subcommand)]
+        command: OracleCommand,
     },
     /// Run the protocols through the simulator: faults, then healing, many seeds.
     Sim(SimArgs),
@@ -126,6 +133,56 @@ pub(crate) struct MeasureArgs {
     pub(crate) mistakes: MistakeArgs,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum OracleCommand {
+    /// Rank the servers of a topology: every candidate's score, the winner, and why.
+    ///
+    /// With a leader that is up, it answers whether another would serve better; with one that is
+    /// down, or without one, whom an election after its crash would choose.
+    #[command(after_help = "\
+Terms of an oracle, the most important first, separated by commas:
+  history      position of the log; more is better
+  requests     requests a second that clients send to it; more is better
+  consensus    time to commit if it led; less is better
+  latency      mean request latency if it led; less is better
+  worst        worst-case request latency if it led; less is better
+  rotating     whose turn it is after the last leader
+  preference   what the operator gave it; more is better
+  constant     ids decide
+A width behind a slash makes near-equals tie: latency/10ms, history/100.
+
+The topology is a TOML file:
+  [[rtt]]
+  a = \"slac\"
+  b = \"caltech\"
+  ms = 9.88
+  [[server]]
+  id = \"p1\"
+  site = \"slac\"
+  requests = 333.3
+  history = 42         # optional
+  preference = 1       # optional; \"never\" is never a candidate
+
+Example:
+  mandate oracle rank topology.toml --oracle \"latency/10ms, history\" --down p5 --leader p5")]
+    Rank(RankArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RankArgs {
+    /// The topology; `-` reads standard input.
+    pub(crate) topology: PathBuf,
+    /// What makes a good leader, such as "latency/10ms, history".
+    #[arg(long)]
+    pub(crate) oracle: Oracle,
+    /// A server that is down; may be given several times.
+    #[arg(long, value_name = "SERVER")]
+    pub(crate) down: Vec<MemberId>,
+    /// The server that leads, or led before it went down.
+    #[arg(long, value_name = "SERVER")]
+    pub(crate) leader: Option<MemberId>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -12,7 +12,7 @@ pub(crate) enum Exit {
     /// Something failed: a file, an argument's meaning, an output.
     Failure = 1,
     // 2 is what the argument parser uses.
-    /// What was asked for cannot be had: no plan meets the bounds.
+    /// What was asked for cannot be had: no plan meets the bounds, nobody can lead.
     Infeasible = 3,
     /// An experiment does not show what it should.
     ClaimFailed = 4,

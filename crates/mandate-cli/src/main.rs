@@ -8,13 +8,15 @@ use clap::{CommandFactory, Parser};
 mod args;
 mod demo;
 mod exit;
+mod input;
 mod lab;
+mod oracle_rank;
 mod output;
 mod qos_measure;
 mod qos_plan;
 mod sim;
 
-use args::{Args, Command, LabCommand, QosCommand};
+use args::{Args, Command, LabCommand, OracleCommand, QosCommand};
 use exit::Exit;
 
 fn main() -> ExitCode {
@@ -36,6 +38,7 @@ fn run(args: Args) -> anyhow::Result<Exit> {
         Command::Demo(args) => demo::run(&args, format),
         Command::Qos { command: QosCommand::Plan(args) } => qos_plan::run(&args, format),
         Command::Qos { command: QosCommand::Measure(args) } => qos_measure::run(&args, format),
+        Command::Oracle { command: OracleCommand::Rank(args) } => oracle_rank::run(&args, format),
         Command::Sim(args) => sim::run(&args, format),
         Command::Lab { command: LabCommand::NfdL(args) } => lab::run(&args, format),
         Command::Completions { shell } => {

@@ -1,8 +1,6 @@
 //! `mandate qos measure`: what a link is like, from a trace of arrivals, and how a detector would
 //! have done on it.
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -14,6 +12,7 @@ use serde::Serialize;
 
 use crate::args::MeasureArgs;
 use crate::exit::Exit;
+use crate::input;
 use crate::output::{self, Format, ms, readable, readable_seconds};
 use crate::qos_plan::{self, InfeasibleDocument, PlanDocument};
 
@@ -53,12 +52,8 @@ struct Trial {
 
 pub(crate) fn run(args: &MeasureArgs, format: Format) -> anyhow::Result<Exit> {
     let name = args.trace.display();
-    let file: Box<dyn Read> = if args.trace.as_os_str() == "-" {
-        Box::new(io::stdin().lock())
-    } else {
-        Box::new(File::open(&args.trace).with_context(|| format!("cannot open {name}"))?)
-    };
-    let trace = Trace::read(file, args.interval).with_context(|| format!("{name}"))?;
+    let trace =
+        Trace::read(input::open(&args.trace)?, args.interval).with_context(|| format!("{name}"))?;
     let estimate = trace
         .estimate()
         .with_context(|| format!("{name}: too few heartbeats in sequence to measure the link"))?;

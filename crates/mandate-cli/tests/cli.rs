@@ -15,7 +15,13 @@ fn stdout(output: &Output) -> String {
 
 #[test]
 fn the_commands_print_what_their_snapshots_say() {
-    trycmd::TestCases::new().case("tests/cmd/*.trycmd").case("../../README.md");
+    // As a reader would run them: from the root of the repository.
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    std::env::set_current_dir(root).expect("the repository has a root");
+    trycmd::TestCases::new()
+        .case("crates/mandate-cli/tests/cmd/*.trycmd")
+        .case("README.md")
+        .case("docs/*.md");
 }
 
 #[test]

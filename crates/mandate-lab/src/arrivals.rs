@@ -51,7 +51,7 @@ pub enum InvalidTrace {
     ZeroInterval,
     /// Not CSV with the two columns.
     #[error("not a trace of arrivals (a header `sequence,arrival_ms`, then a line each): {0}")]
-    Csv(#[from] csv::Error),
+    Csv(csv::Error),
     /// An arrival time that is none.
     #[error("line {line}: arrival_ms is {value}, and must be a time from 0 to 9e12")]
     Time {
@@ -89,7 +89,7 @@ impl Trace {
         let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(from);
         let mut trace = Trace { interval, arrivals: Vec::new() };
         for (index, row) in reader.deserialize::<Row>().enumerate() {
-            let Row { sequence, arrival_ms } = row?;
+            let Row { sequence, arrival_ms } = row.map_err(InvalidTrace::Csv)?;
             let line = index as u64 + 2;
             if !(0.0..=9e12).contains(&arrival_ms) {
                 return Err(InvalidTrace::Time { line, value: arrival_ms });

@@ -4,6 +4,8 @@
 //! | --- | --- |
 //! | [`arrivals`] | traces of heartbeats: files, recording from simulated links, replay |
 //! | [`nfd_l`] | the evaluation of NFD-L (quality of service of a leader election) |
+//! | [`topology`] | where servers are and how far apart |
 
 pub mod arrivals;
 pub mod nfd_l;
+pub mod topology;

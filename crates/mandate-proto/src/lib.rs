@@ -12,6 +12,7 @@
 //! | [`time`], [`timer`] | the project's own instants, and a table of deadlines |
 //! | [`identity`], [`score`] | members, lifetimes, terms; what orders candidates |
 //! | [`detector`] | NFD-E, the link estimator, the quality-of-service configurator and recorder |
+//! | [`oracle`] | what makes a good leader: scores by history, requests, latency, preference, and their combination |
 //! | [`nfd_l`] | NFD-L: a leader election as a failure detector for processes that crash and recover |
 //!
 //! ```
@@ -38,6 +39,7 @@ pub mod detector;
 pub mod identity;
 pub mod machine;
 pub mod nfd_l;
+pub mod oracle;
 pub mod score;
 pub mod time;
 pub mod timer;

@@ -1,6 +1,7 @@
 //! Who would win, and on what: the explanation behind an election.
 
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use super::{Measure, NoScore, Oracle, View};
 use crate::identity::MemberId;
@@ -70,7 +71,7 @@ pub fn rank(oracle: &Oracle, views: &[View]) -> Ranking {
             Err(reason) => without.push((view.me, reason)),
         }
     }
-    scored.sort_by(|a, b| (b.0, b.1).cmp(&(a.0, a.1)));
+    scored.sort_by_key(|(score, id, _)| Reverse((*score, *id)));
     without.sort_by_key(|(id, _)| *id);
     let winner = scored.first().map(|(_, id, _)| *id);
     let outcome = |place: usize| {

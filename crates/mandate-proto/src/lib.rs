@@ -13,6 +13,7 @@
 //! | [`identity`], [`score`] | members, lifetimes, terms; what orders candidates |
 //! | [`detector`] | NFD-E, the link estimator, the quality-of-service configurator and recorder |
 //! | [`oracle`] | what makes a good leader: scores by history, requests, latency, preference, and their combination |
+//! | [`pole`] | POLE: selecting a leader by scores |
 //! | [`nfd_l`] | NFD-L: a leader election as a failure detector for processes that crash and recover |
 //!
 //! ```
@@ -40,6 +41,7 @@ pub mod identity;
 pub mod machine;
 pub mod nfd_l;
 pub mod oracle;
+pub mod pole;
 pub mod score;
 pub mod time;
 pub mod timer;

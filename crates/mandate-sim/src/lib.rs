@@ -14,6 +14,7 @@
 //! | [`trace`] | a run, line by line |
 //! | [`runner`] | many seeds on all cores, and what came of them |
 //! | [`nfd_l`] | NFD-L under simulation, with its invariants, one file each |
+//! | [`pole`] | selection by score under simulation |
 //!
 //! ```
 //! use mandate_sim::nfd_l::{Options, run};
@@ -28,6 +29,7 @@ mod host;
 pub mod link;
 pub mod network;
 pub mod nfd_l;
+pub mod pole;
 mod queue;
 pub mod random;
 pub mod runner;

@@ -1,0 +1,430 @@
+//! Selecting a leader (Algorithm 1 of the POLE paper, section 3.2).
+//!
+//! Who has lost its leader opens an epoch and proposes itself with its score. Proposals are
+//! ordered by epoch, score and id; whoever hears a greater one adopts it and passes it on, and
+//! whoever hears a lesser one answers with its own. Once a quorum has proposed, a timer of length
+//! T bounds the wait for the others; when it ends, the greatest proposal names the leader. Members
+//! that follow a leader answer proposals with a *vote* for it: a quorum of votes, the leader's own
+//! among them, makes a newcomer follow too, so that it disturbs nobody.
+//!
+//! # What it gives
+//!
+//! On timely links all members that are up select the same leader, the one with the best score.
+//! Otherwise members may select different leaders, or one that has just crashed: selection is
+//! unreliable by design (it is the paper's Omega), and what makes a leader *safe* is a quorum of
+//! promises, which is not part of it.
+//!
+//! # Improvements over the paper, each of which can be switched off ([`Rules`])
+//!
+//! - *End early.* The paper ends at once only if all members have proposed, so that after a crash
+//!   of the leader every election waits out T. Here it ends as soon as all that are not suspected
+//!   have proposed (and they are a quorum).
+//!
+//! # Where the paper is silent
+//!
+//! - A proposal of an older epoch is answered, but does not count as having proposed in this one.
+//! - A member without a score (see [`NoScore`](crate::oracle::NoScore)) takes part, so that there
+//!   is a quorum, but proposes nobody until it hears of a candidate. An election without any
+//!   candidate is repeated.
+//! - Of a voter only the latest vote counts.
+//!
+//! # Bounds
+//!
+//! A member holds at most one proposal and one vote of each other member; what non-members send
+//! is ignored. Within an epoch, and without retries, a member broadcasts at most N times (once to
+//! begin, and once for each of the at most N-1 greater proposals) and answers each proposal it
+//! receives at most once: at most `2 N^2 (N-1)` messages in a group of N; when all are timely and
+//! hear the best first, `N (N-1)`.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::convert::Infallible;
+use core::time::Duration;
+
+use crate::identity::{MemberId, Term};
+use crate::machine::{self, Effects, Machine};
+use crate::oracle::quorum;
+use crate::score::Score;
+use crate::time::Instant;
+use crate::timer::{TimerKey, Timers};
+
+/// Retries wait up to this many times T: doubling without end would leave a group that was cut
+/// off for an hour waiting for another after the cut has healed.
+const MAX_BACKOFF: u32 = 64;
+
+/// A candidate with its score; the greater one wins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Proposal {
+    /// Its score.
+    pub score: Score,
+    /// Who; the higher id breaks ties.
+    pub id: MemberId,
+}
+
+/// What members send each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// `P`: the sender takes part in an epoch.
+    Propose {
+        /// Which.
+        epoch: Term,
+        /// The sender's own score, if it is a candidate.
+        own: Option<Score>,
+        /// The greatest proposal it knows of.
+        best: Option<Proposal>,
+    },
+    /// `V`: the sender follows a leader.
+    Vote {
+        /// Since which epoch.
+        epoch: Term,
+        /// Whom.
+        leader: MemberId,
+    },
+}
+
+/// What the selection can be told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Input {
+    /// The leader is lost, or there was none: select one (`new-election`).
+    Elect,
+    /// This member's score from now on; `None` if it is no candidate (`get-score`).
+    Scored(Option<Score>),
+    /// A member is suspected to be down, or is not any more.
+    Suspected {
+        /// Who.
+        member: MemberId,
+        /// Whether it is.
+        suspected: bool,
+    },
+    /// A message arrived.
+    Received {
+        /// Who sent it.
+        from: MemberId,
+        /// What it says.
+        message: Message,
+    },
+}
+
+/// What the selection tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A leader was selected.
+    Elected {
+        /// The epoch.
+        epoch: Term,
+        /// Whom.
+        leader: MemberId,
+        /// What ended the election.
+        ended: Ended,
+    },
+}
+
+/// What ended an election.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// All members have proposed.
+    Everyone,
+    /// All members that are not suspected have proposed.
+    Unsuspected,
+    /// A quorum has proposed, and the others did not in time.
+    Timeout,
+    /// A quorum follows that leader already, and so does it itself.
+    Votes,
+}
+
+/// What the selection asks for. It keeps nothing on disk.
+pub type Effect = machine::Effect<Message, Infallible, Event>;
+
+/// Which improvements over the paper are in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// End as soon as all members that are not suspected have proposed.
+    pub end_early: bool,
+}
+
+impl Rules {
+    /// As printed.
+    pub const PAPER: Rules = Rules { end_early: false };
+}
+
+impl Default for Rules {
+    /// All improvements.
+    fn default() -> Self {
+        Rules { end_early: true }
+    }
+}
+
+/// How a selection is set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// This member.
+    pub me: MemberId,
+    /// All members, this one included.
+    pub members: Vec<MemberId>,
+    /// T: how long to wait for the others once a quorum has proposed, and for anything at all
+    /// before trying again.
+    pub timeout: Duration,
+    /// Improvements.
+    pub rules: Rules,
+}
+
+#[derive(Clone, Copy)]
+enum Timer {
+    Election,
+    Retry,
+}
+
+impl TimerKey for Timer {
+    fn slot(self) -> usize {
+        self as usize
+    }
+}
+
+/// One member's part in selecting a leader.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    config: Config,
+    epoch: Term,
+    leader: Option<MemberId>,
+    score: Option<Score>,
+    best: Option<Proposal>,
+    /// Own scores of those that have proposed in this epoch.
+    proposed: BTreeMap<MemberId, Option<Score>>,
+    votes: BTreeMap<MemberId, (Term, MemberId)>,
+    suspected: Vec<MemberId>,
+    timers: Timers<2>,
+    backoff: u32,
+}
+
+impl Selection {
+    /// A member that follows nobody and takes part in nothing yet.
+    pub fn new(mut config: Config) -> Self {
+        config.members.push(config.me);
+        config.members.sort_unstable();
+        config.members.dedup();
+        Selection {
+            config,
+            epoch: Term::NONE,
+            leader: None,
+            score: None,
+            best: None,
+            proposed: BTreeMap::new(),
+            votes: BTreeMap::new(),
+            suspected: Vec::new(),
+            timers: Timers::default(),
+            backoff: 1,
+        }
+    }
+
+    /// The leader, if one was selected.
+    pub fn leader(&self) -> Option<MemberId> {
+        self.leader
+    }
+
+    /// The epoch it was selected in, or is being.
+    pub fn epoch(&self) -> Term {
+        self.epoch
+    }
+
+    /// Own scores of the members that have proposed in this epoch: `None` for those that are no
+    /// candidates.
+    pub fn proposed(&self) -> &BTreeMap<MemberId, Option<Score>> {
+        &self.proposed
+    }
+
+    fn own_proposal(&self) -> Option<Proposal> {
+        self.score.map(|score| Proposal { score, id: self.config.me })
+    }
+
+    /// Lines 14 to 18.
+    fn elect(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        // Epochs do not run out: one a nanosecond would last 584 years.
+        let epoch = self.epoch.next().unwrap_or(self.epoch);
+        self.backoff = 1;
+        self.start_epoch(epoch, self.own_proposal(), now, effects);
+    }
+
+    /// Lines 10 to 13.
+    fn start_epoch(
+        &mut self,
+        epoch: Term,
+        best: Option<Proposal>,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        self.epoch = epoch;
+        self.leader = None;
+        self.best = best;
+        self.proposed.clear();
+        self.votes.clear();
+        self.timers.clear(Timer::Election);
+        self.timers.set(Timer::Retry, now + self.config.timeout * self.backoff);
+        self.broadcast(effects);
+        self.count(self.config.me, self.score, now, effects);
+    }
+
+    /// Lines 33 to 49.
+    fn receive_proposal(
+        &mut self,
+        from: MemberId,
+        epoch: Term,
+        own: Option<Score>,
+        best: Option<Proposal>,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        if let Some(leader) = self.leader {
+            let message = Message::Vote { epoch: self.epoch, leader };
+            effects.push(Effect::Send { to: from, message });
+            return;
+        }
+        let best = best.filter(|proposal| self.is_member(proposal.id));
+        if epoch > self.epoch {
+            self.start_epoch(epoch, self.own_proposal().max(best), now, effects);
+        } else if epoch < self.epoch || best < self.best {
+            let message = self.proposal();
+            effects.push(Effect::Send { to: from, message });
+        } else if best > self.best {
+            self.best = best;
+            self.broadcast(effects);
+        }
+        if epoch == self.epoch {
+            self.count(from, own, now, effects);
+        }
+    }
+
+    /// Lines 54 to 65.
+    fn receive_vote(
+        &mut self,
+        from: MemberId,
+        epoch: Term,
+        leader: MemberId,
+        effects: &mut Effects<Effect>,
+    ) {
+        if self.leader.is_some() || self.timers.get(Timer::Retry).is_none() {
+            return;
+        }
+        self.votes.insert(from, (epoch, leader));
+        let agreeing = self.votes.values().filter(|vote| **vote == (epoch, leader)).count();
+        // Line 60: a leader that has crashed does not vote for itself.
+        let led = self.votes.get(&leader) == Some(&(epoch, leader));
+        if led && agreeing >= quorum(self.config.members.len()) {
+            self.epoch = epoch;
+            self.conclude(leader, Ended::Votes, effects);
+        }
+    }
+
+    /// Lines 27 to 32: counts who has proposed, and ends the election or bounds the wait.
+    fn count(
+        &mut self,
+        from: MemberId,
+        own: Option<Score>,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        self.proposed.insert(from, own);
+        self.end_if_complete(effects);
+        let is_quorum = self.proposed.len() >= quorum(self.config.members.len());
+        let waits = self.leader.is_none() && self.timers.get(Timer::Election).is_none();
+        if waits && is_quorum {
+            self.timers.set(Timer::Election, now + self.config.timeout);
+        }
+    }
+
+    fn end_if_complete(&mut self, effects: &mut Effects<Effect>) {
+        let members = &self.config.members;
+        if self.leader.is_some() || self.proposed.len() < quorum(members.len()) {
+            return;
+        }
+        let missing = |id: &&MemberId| !self.proposed.contains_key(id);
+        let unheard = members.iter().filter(missing).count();
+        let all_suspected =
+            members.iter().filter(missing).all(|member| self.suspected.contains(member));
+        let ended = match unheard {
+            0 => Ended::Everyone,
+            _ if self.config.rules.end_early && all_suspected => Ended::Unsuspected,
+            _ => return,
+        };
+        if let Some(best) = self.best {
+            self.conclude(best.id, ended, effects);
+        }
+    }
+
+    fn conclude(&mut self, leader: MemberId, ended: Ended, effects: &mut Effects<Effect>) {
+        self.leader = Some(leader);
+        self.timers = Timers::default();
+        self.backoff = 1;
+        let epoch = self.epoch;
+        effects.push(Effect::Tell(Event::Elected { epoch, leader, ended }));
+    }
+
+    fn proposal(&self) -> Message {
+        Message::Propose { epoch: self.epoch, own: self.score, best: self.best }
+    }
+
+    fn broadcast(&self, effects: &mut Effects<Effect>) {
+        effects.push(Effect::Broadcast(self.proposal()));
+    }
+
+    fn is_member(&self, id: MemberId) -> bool {
+        self.config.members.binary_search(&id).is_ok()
+    }
+
+    fn set_suspected(&mut self, member: MemberId, suspected: bool, effects: &mut Effects<Effect>) {
+        if !self.is_member(member) || member == self.config.me {
+            return;
+        }
+        self.suspected.retain(|other| *other != member);
+        if suspected {
+            self.suspected.push(member);
+            self.end_if_complete(effects);
+        }
+    }
+}
+
+impl Machine for Selection {
+    type Input = Input;
+    type Effect = Effect;
+
+    fn handle(&mut self, input: Input, now: Instant, effects: &mut Effects<Effect>) {
+        match input {
+            Input::Elect => self.elect(now, effects),
+            Input::Scored(score) => self.score = score,
+            Input::Suspected { member, suspected } => {
+                self.set_suspected(member, suspected, effects);
+            }
+            Input::Received { from, .. } if !self.is_member(from) || from == self.config.me => {}
+            Input::Received { from, message: Message::Propose { epoch, own, best } } => {
+                self.receive_proposal(from, epoch, own, best, now, effects);
+            }
+            Input::Received { from, message: Message::Vote { epoch, leader } } => {
+                self.receive_vote(from, epoch, leader, effects);
+            }
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        // Line 50.
+        if self.timers.expired(Timer::Election, now).is_some()
+            && let Some(best) = self.best
+        {
+            self.conclude(best.id, Ended::Timeout, effects);
+        }
+        // Lines 20 to 25.
+        if self.timers.expired(Timer::Retry, now).is_some() {
+            self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
+            self.timers.set(Timer::Retry, now + self.config.timeout * self.backoff);
+            // The score may have become known, or better, meanwhile.
+            self.best = self.best.max(self.own_proposal());
+            self.broadcast(effects);
+            self.count(self.config.me, self.score, now, effects);
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -31,7 +31,7 @@ version = 4
 [[package]]
 name = "gungraun"
 version = "0.20.0"
-source = "registry+https://github.com/rust-lang/crates.io-index"
+source = "registry+an-index"
 dependencies = [
  "gungraun-runner",
 ]

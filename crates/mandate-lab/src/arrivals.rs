@@ -87,10 +87,16 @@ impl Trace {
             return Err(InvalidTrace::ZeroInterval);
         }
         let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(from);
+        // Read first: an error in it would otherwise pass for an empty file.
+        let header = reader.headers().map_err(InvalidTrace::Csv)?.clone();
         let mut trace = Trace { interval, arrivals: Vec::new() };
-        for (index, row) in reader.deserialize::<Row>().enumerate() {
-            let Row { sequence, arrival_ms } = row.map_err(InvalidTrace::Csv)?;
-            let line = index as u64 + 2;
+        let mut record = csv::StringRecord::new();
+        while reader.read_record(&mut record).map_err(InvalidTrace::Csv)? {
+            // A record's own position is that of the blank lines before it.
+            let begin = record.position().map_or(0, csv::Position::line);
+            let line = begin.max(reader.position().line().saturating_sub(1));
+            let row = record.deserialize(Some(&header)).map_err(InvalidTrace::Csv)?;
+            let Row { sequence, arrival_ms } = row;
             if !(0.0..=9e12).contains(&arrival_ms) {
                 return Err(InvalidTrace::Time { line, value: arrival_ms });
             }
@@ -153,7 +159,7 @@ impl Trace {
 
     /// Measures the link, over the whole trace.
     pub fn estimate(&self) -> Option<Estimate> {
-        let mut estimator = Estimator::new(u32::MAX);
+        let mut estimator = Estimator::new(u64::MAX);
         for arrival in &self.arrivals {
             estimator.arrive(self.beat(*arrival), arrival.at);
         }
@@ -169,8 +175,10 @@ impl Trace {
             let report = Recorder::new(Instant::ORIGIN).report(Instant::ORIGIN);
             return Replay { report, detection };
         };
-        let interval = self.interval.as_nanos() as f64;
-        // The sender's clock by the monitor's: the fastest heartbeat took next to no time.
+        // The sender's clock by the monitor's, drift included.
+        let drift = self.estimate().map_or(0.0, |estimate| estimate.drift);
+        let interval = self.interval.as_nanos() as f64 * (1.0 + drift);
+        // The fastest heartbeat took next to no time.
         let offset =
             |arrival: &Arrival| arrival.at.as_nanos() as f64 - arrival.sequence as f64 * interval;
         let clock = self.arrivals.iter().map(offset).fold(f64::INFINITY, f64::min);
@@ -277,6 +285,24 @@ mod tests {
             let error = read(text).unwrap_err().to_string();
             assert!(error.contains(expected), "{text:?} gives {error}");
         }
+    }
+
+    #[test]
+    fn a_drift_of_the_clocks_does_not_change_how_soon_a_crash_would_be_noticed() {
+        // Two hours at 100 ms; the monitor's clock gains 200 ppm, 1.4 s in all.
+        let arrivals = (1..72_000u64).map(|i| {
+            let at = Instant::from_nanos(i * 100_020_000 + 1_000_000);
+            Arrival { sequence: i, at }
+        });
+        let trace = Trace { interval: MS * 100, arrivals: arrivals.collect() };
+        let replay = trace.replay(&mut FixedTimeout::new(MS * 250));
+        assert!((replay.detection.mean() - 0.2).abs() < 0.001, "{:?}", replay.detection);
+    }
+
+    #[test]
+    fn lines_are_counted_as_an_editor_does() {
+        let error = read("sequence,arrival_ms\n\n\n1,100\n\n2,-5\n").unwrap_err().to_string();
+        assert!(error.contains("line 6"), "{error}");
     }
 
     #[test]

@@ -31,11 +31,6 @@ impl Instant {
         self.0
     }
 
-    /// Time since the origin.
-    pub const fn since_origin(self) -> Duration {
-        Duration::from_nanos(self.0)
-    }
-
     /// How long after `earlier` this is; zero if it is not after it.
     pub const fn since(self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

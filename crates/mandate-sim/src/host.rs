@@ -27,7 +27,14 @@ pub(crate) struct Host<S: Subject> {
     /// A write that is under way. Effects behind it wait.
     pub(crate) writing: Option<S::Stable>,
     /// The wake-up that is scheduled.
-    pub(crate) wake: Option<SimTime>,
+    pub(crate) wake: Option<Wake>,
+}
+
+/// A wake-up: for what is due at one time it comes at another, a little later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wake {
+    pub(crate) due: SimTime,
+    pub(crate) at: SimTime,
 }
 
 /// What a process that is up does.

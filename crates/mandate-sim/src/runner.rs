@@ -45,17 +45,21 @@ pub fn run_seeds(
     run: impl Fn(u64) -> Outcome + Sync,
     mut progress: impl FnMut(u64),
 ) -> Summary {
-    let next = AtomicU64::new(seeds.start);
+    // Counted from 0, so that the last seeds of all do not wrap round to the first.
+    let total = seeds.end.saturating_sub(seeds.start);
+    let next = AtomicU64::new(0);
+    let caller = thread::current();
     let done = AtomicU64::new(0);
     let enough = AtomicBool::new(false);
     let summary = Mutex::new(Summary::default());
     let work = || {
         let mut part = Summary::default();
         while !enough.load(Ordering::Relaxed) {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds.end {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= total {
                 break;
             }
+            let seed = seeds.start + index;
             part.add(seed, run_caught(seed, &run));
             if part.failures.len() >= max_failures {
                 enough.store(true, Ordering::Relaxed);
@@ -64,12 +68,13 @@ pub fn run_seeds(
         }
         // Nothing panics while the lock is held: what might has been caught.
         summary.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).merge(part);
+        caller.unpark();
     };
     thread::scope(|scope| {
         let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
         while !workers.iter().all(|worker| worker.is_finished()) {
             progress(done.load(Ordering::Relaxed));
-            thread::sleep(Duration::from_millis(50));
+            thread::park_timeout(Duration::from_millis(50));
         }
     });
     progress(done.load(Ordering::Relaxed));
@@ -135,6 +140,12 @@ mod tests {
         let summary = run_seeds(5..105, 2, 10, |_| outcome(Ok(())), |_| {});
         assert_eq!((summary.seeds, summary.events, summary.messages), (100, 1000, 300));
         assert_eq!(summary.failures, []);
+    }
+
+    #[test]
+    fn the_very_last_seeds_end() {
+        let summary = run_seeds(u64::MAX - 3..u64::MAX, 2, 10, |_| outcome(Ok(())), |_| {});
+        assert_eq!(summary.seeds, 3);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use mandate_proto::time::Instant;
 
 use crate::clock::Clock;
 use crate::fault::{DiskFate, Fault};
-use crate::host::{Activity, Host, INBOX, host_of, member};
+use crate::host::{Activity, Host, INBOX, Wake, host_of, member};
 use crate::link::LinkModel;
 use crate::network::{HostIndex, Network};
 use crate::queue::Queue;
@@ -217,7 +217,7 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
 
     fn wake(&mut self, index: HostIndex, life: u32, at: SimTime) {
         let host = &mut self.hosts[index];
-        if host.life != life || host.wake != Some(at) {
+        if host.life != life || host.wake.is_none_or(|wake| wake.at != at) {
             return;
         }
         host.wake = None;
@@ -308,12 +308,13 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
         let Some(deadline) = host.machine.as_ref().and_then(|machine| machine.deadline()) else {
             return;
         };
-        let due = host.clock.when(deadline).max(self.now);
-        if host.wake.is_some_and(|wake| wake <= due) {
+        let due = host.clock.when(deadline);
+        if host.wake.is_some_and(|wake| wake.due <= due) {
             return;
         }
-        let at = due + self.chance.between(Duration::ZERO, self.machinery.lateness);
-        host.wake = Some(at);
+        let lateness = self.chance.between(Duration::ZERO, self.machinery.lateness);
+        let at = due.max(self.now) + lateness;
+        host.wake = Some(Wake { due, at });
         self.queue.push(at, Happening::Wake { host: index, life: host.life });
     }
 

@@ -25,7 +25,7 @@ pub const MEMORY: u64 = 64;
 
 /// Heartbeats per block unless told otherwise: at a loss of 1 % the estimate is then right to
 /// about a third of itself, and a block lasts minutes at the intervals in common use.
-pub const DEFAULT_BLOCK: u32 = 1000;
+pub const DEFAULT_BLOCK: u64 = 1000;
 
 /// A link as it was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,7 +45,7 @@ pub struct Estimate {
 /// Measures a link from the heartbeats that arrive over it.
 #[derive(Clone, Debug)]
 pub struct Estimator {
-    block: u32,
+    block: u64,
     current: Block,
     previous: Option<Block>,
     front: Option<Front>,
@@ -80,7 +80,7 @@ impl Estimate {
 
 impl Estimator {
     /// An estimator that looks at the last one to two blocks of `block` heartbeats.
-    pub fn new(block: u32) -> Self {
+    pub fn new(block: u64) -> Self {
         Estimator { block: block.max(2), current: Block::default(), previous: None, front: None }
     }
 
@@ -130,7 +130,7 @@ impl Estimator {
         } else {
             *front = Front::at(beat);
         }
-        self.count(steps as u32, 1, arrival);
+        self.count(steps, 1, arrival);
     }
 
     /// The sender was restarted, or its clock stepped: what comes next is not to be compared
@@ -140,7 +140,7 @@ impl Estimator {
         self.current.close_fit();
     }
 
-    fn count(&mut self, expected: u32, received: u32, arrival: Option<(Label, Instant)>) {
+    fn count(&mut self, expected: u64, received: u64, arrival: Option<(Label, Instant)>) {
         self.current.expected += expected;
         self.current.received += received;
         if let Some((label, now)) = arrival {
@@ -155,8 +155,8 @@ impl Estimator {
     /// The link as measured, once there are at least three heartbeats to measure it by.
     pub fn estimate(&self) -> Option<Estimate> {
         let blocks = || self.previous.iter().chain([&self.current]);
-        let expected: u64 = blocks().map(|block| u64::from(block.expected)).sum();
-        let received: u64 = blocks().map(|block| u64::from(block.received)).sum();
+        let expected: u64 = blocks().map(|block| block.expected).sum();
+        let received: u64 = blocks().map(|block| block.received).sum();
         let mut squares = 0.0;
         let mut freedom = 0.0;
         let mut drift = 0.0;
@@ -180,8 +180,8 @@ impl Estimator {
 /// Counts over a run of heartbeats.
 #[derive(Clone, Debug, Default)]
 struct Block {
-    expected: u32,
-    received: u32,
+    expected: u64,
+    received: u64,
     fit: Fit,
     /// Squares and degrees of freedom of the fits that were closed within this block.
     squares: f64,

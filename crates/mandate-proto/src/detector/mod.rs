@@ -63,7 +63,7 @@ impl Label {
 
     /// The paper's label: the `sequence`-th heartbeat of a sender with a fixed interval.
     pub fn from_sequence(sequence: u64, interval: Duration) -> Self {
-        Label(saturate(i128::from(sequence) * i128::from(nanos(interval))))
+        Label(saturate(i128::from(sequence).saturating_mul(i128::from(nanos(interval)))))
     }
 
     /// How many nanoseconds before `later` this is; zero if it is not before it.

@@ -107,7 +107,7 @@ pub struct NfdE {
 impl NfdE {
     /// A detector that notices a crash within `detect` (T_D) of its last heartbeat's sending,
     /// plus the mean delay of the link, and averages the last `window` arrivals (1 to
-    /// [`MAX_WINDOW`]).
+    /// [`MAX_WINDOW`]). Bounds above 13 days are taken for 13 days.
     pub fn new(detect: Duration, window: usize) -> Self {
         NfdE {
             detect: bounded(detect),

@@ -43,7 +43,7 @@
 //!   longer do, at most one detection time; after that they accept any label of a new life. It is
 //!   never muted for as long as the clock stepped. If the clock reads less than zero time, labels
 //!   are negative, and still rise; the application is told.
-//! - **It jumped ahead.** Labels jump; monitors start a new average ([`NfdE`] does the same).
+//! - **It jumped ahead.** Labels jump; monitors start a new average ([NFD-E](crate::detector::nfd_e) does the same).
 //!   Steps while a member is up do not matter: the calendar is read once, at the start.
 //! - **A leader comes back inside its own freshness period.** If it does so within one interval
 //!   of listening, monitors never suspect it: it goes on leading, and they are told that it was
@@ -65,126 +65,23 @@
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
-use crate::detector::estimator::{DEFAULT_BLOCK, Estimate, Estimator};
-use crate::detector::nfd_e::NfdE;
+use crate::detector::estimator::Estimate;
 use crate::detector::schedule::Schedule;
-use crate::detector::{Beat, FailureDetector, Label};
+use crate::detector::{FailureDetector, Label};
 use crate::identity::{Lifetime, MemberId};
-use crate::machine::{self, Effects, Machine};
-use crate::time::{Instant, WallTime};
+use crate::machine::{Effects, Machine};
+use crate::time::Instant;
 
 mod config;
+mod interface;
+mod peer;
 mod seniority;
 
 pub use config::{Config, InvalidConfig};
+pub use interface::{Boot, Effect, Event, Heartbeat, Input, Reason, Stable};
+use peer::Peer;
 use seniority::Rank;
 pub use seniority::Seniority;
-
-/// What a leader broadcasts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heartbeat {
-    /// Which life of the sender this is.
-    pub lifetime: Lifetime,
-    /// Label and interval.
-    pub beat: Beat,
-    /// How long the sender has led, as its [`Seniority`] counts it.
-    pub uptime: Duration,
-    /// The sender's [`Config::priority`].
-    pub priority: u8,
-}
-
-/// What a member keeps on stable storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stable {
-    /// When the member was started for the first time, by its own calendar.
-    pub zero: WallTime,
-}
-
-/// What a start needs from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Boot {
-    /// What was found on stable storage.
-    pub stored: Option<Stable>,
-    /// The calendar at the start.
-    pub wall: WallTime,
-    /// A random number that no other life of this member has.
-    pub lifetime: Lifetime,
-}
-
-/// What the machine can be told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Input {
-    /// A heartbeat arrived.
-    Received {
-        /// Who sent it.
-        from: MemberId,
-        /// What it says.
-        heartbeat: Heartbeat,
-    },
-    /// Use other parameters from now on. Parameters that make no sense (an interval of zero, or
-    /// not below `detect`) are ignored.
-    Replan {
-        /// Time between heartbeats (eta).
-        interval: Duration,
-        /// Detection bound (eta + alpha).
-        detect: Duration,
-    },
-}
-
-/// What the application is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The output changed.
-    LeaderChanged {
-        /// The leader now; `None` while listening.
-        leader: Option<MemberId>,
-        /// Why.
-        reason: Reason,
-    },
-    /// The leader crashed and came back before anyone suspected it.
-    LeaderRestarted {
-        /// The leader.
-        leader: MemberId,
-    },
-    /// The leader beats too seldom for our detection bound: a crash of it will be noticed late.
-    /// Its interval and ours should be the same.
-    LeaderTooSlow {
-        /// The leader.
-        leader: MemberId,
-        /// Its interval.
-        interval: Duration,
-    },
-    /// The calendar reads less than when the member was first started.
-    ClockBehind {
-        /// By how much.
-        by: Duration,
-    },
-    /// Another process uses our id.
-    DuplicateId {
-        /// Its lifetime.
-        lifetime: Lifetime,
-    },
-}
-
-/// Why the output changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// A leader was heard, where none was known.
-    Heard,
-    /// No leader was heard for the time that a newcomer listens.
-    NoneHeard,
-    /// The leader fell silent.
-    Silence,
-    /// A leader with the longer reign (or, of equals, the higher id) was heard.
-    Seniority,
-    /// Our priority is higher than the leader's, or the other's is higher than ours.
-    Priority,
-    /// We led, and could not send for so long that the others must have given us up.
-    Stalled,
-}
-
-/// What the machine asks for.
-pub type Effect = machine::Effect<Heartbeat, Stable, Event>;
 
 /// One member.
 #[derive(Clone, Debug)]
@@ -206,43 +103,6 @@ enum Role {
     Listening { until: Instant },
     Following { leader: MemberId },
     Leading { since: Instant },
-}
-
-/// Another member that was heard leading.
-#[derive(Clone, Debug)]
-struct Peer {
-    lifetime: Lifetime,
-    detector: NfdE,
-    link: Estimator,
-    uptime: Duration,
-    heard: Instant,
-    priority: u8,
-    /// The life before this one, and its highest label: what was overtaken then is void now.
-    former: Option<(Lifetime, Label)>,
-    /// This life has not been heard fresh yet, and it is not the first.
-    reborn: bool,
-    /// Its interval leaves no margin inside our detection bound.
-    slow: bool,
-}
-
-impl Peer {
-    fn new(lifetime: Lifetime, config: &Config) -> Self {
-        Peer {
-            lifetime,
-            detector: NfdE::new(config.detect(), config.window()),
-            link: Estimator::new(DEFAULT_BLOCK),
-            uptime: Duration::ZERO,
-            heard: Instant::ORIGIN,
-            priority: 0,
-            former: None,
-            reborn: false,
-            slow: false,
-        }
-    }
-
-    fn is_trusted(&self, now: Instant) -> bool {
-        self.detector.trusted_until().is_some_and(|until| now < until)
-    }
 }
 
 impl NfdL {
@@ -349,37 +209,51 @@ impl NfdL {
         now: Instant,
     ) -> Option<&mut Peer> {
         if !self.peers.contains_key(&from) {
-            self.make_room(now)?;
+            self.make_room(from, heartbeat, now)?;
         }
         let life = heartbeat.lifetime;
+        let label = heartbeat.beat.label;
         let peer = self.peers.entry(from).or_insert_with(|| Peer::new(life, &self.config));
+        let latest = peer.detector.latest();
         if peer.lifetime != life {
             // Labels go on across a restart. One that does not is a straggler from an earlier
             // life, or the clock stepped back: whichever it is, the life that is trusted stands.
-            let label = heartbeat.beat.label;
-            let behind = Some(label) <= peer.detector.latest();
             let stale = peer.former.is_some_and(|former| former.0 == life && label <= former.1);
-            if stale || behind && peer.is_trusted(now) {
+            if stale || Some(label) <= latest && peer.is_trusted(now) {
                 return None;
             }
-            let former = peer.detector.latest().map(|latest| (peer.lifetime, latest));
+            let former = latest.map(|latest| (peer.lifetime, latest));
             *peer = Peer { former, reborn: true, ..Peer::new(life, &self.config) };
+        } else if !peer.is_trusted(now) && heartbeat.reign_began() > latest {
+            // What was averaged in an earlier reign may be long out of date.
+            *peer = Peer { former: peer.former, ..Peer::new(life, &self.config) };
         }
         Some(peer)
     }
 
     /// Makes room for one more, if there are too many: forgets the member that has been silent
-    /// the longest, or the most junior if all are trusted, but never the one that we follow.
-    fn make_room(&mut self, now: Instant) -> Option<()> {
-        if self.peers.len() >= self.config.max_peers() {
-            let followed = self.leader();
-            let spare = self.peers.iter().filter(|(id, _)| Some(**id) != followed);
-            let least = spare.min_by_key(|(id, peer)| {
-                (peer.is_trusted(now).then(|| self.rank(**id, now)), peer.heard)
-            });
-            let least = *least?.0;
-            self.peers.remove(&least);
+    /// the longest, or the most junior if all are trusted; but not for one that is more junior
+    /// still, and never the one that we follow.
+    fn make_room(&mut self, from: MemberId, heartbeat: &Heartbeat, now: Instant) -> Option<()> {
+        if self.peers.len() < self.config.max_peers() {
+            return Some(());
         }
+        let followed = self.leader();
+        let spare = self.peers.iter().filter(|(id, _)| Some(**id) != followed);
+        let standing = |(id, peer): &(&MemberId, &Peer)| {
+            (peer.is_trusted(now).then(|| self.rank(**id, now)).flatten(), peer.heard)
+        };
+        let least = spare.min_by_key(standing)?;
+        let newcomer = Rank {
+            priority: heartbeat.priority,
+            uptime: self.config.seniority().of_other(heartbeat.uptime, Duration::ZERO),
+            id: from,
+        };
+        if standing(&least).0 > Some(newcomer) {
+            return None;
+        }
+        let least = *least.0;
+        self.peers.remove(&least);
         Some(())
     }
 

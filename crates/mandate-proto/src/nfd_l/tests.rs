@@ -2,7 +2,8 @@
 //! documentation, that it holds.
 
 use super::*;
-use crate::detector::Label;
+use crate::detector::Beat;
+use crate::time::WallTime;
 use alloc::vec::Vec;
 use core::num::Wrapping;
 
@@ -395,6 +396,29 @@ fn a_straggler_from_a_former_life_does_not_displace_the_present_one() {
     assert_eq!(member.machine.deadline(), Some(at(2200)));
     member.hear(1, present(1_330, 5_330), at(1530));
     assert_eq!(member.machine.deadline(), Some(at(2530)));
+}
+
+#[test]
+fn a_new_reign_is_not_judged_by_the_delays_of_an_old_one() {
+    let mut member = Member::new(2);
+    // An old reign, heard with hardly any delay.
+    for i in 0..40 {
+        member.hear(1, beat_at(330 * i, 60_000 + 330 * i as u64), at(330 * i as u64));
+    }
+    member.tick(at(330 * 39 + 1000));
+    assert_eq!(member.leader(), Some(2));
+    // Much later its clock has fallen back by most of the detection time: no matter.
+    let hour = 3_600_000;
+    member.hear(1, beat_at(hour, 0), at(hour as u64 + 900));
+    member.hear(3, beat_at(hour, 600_000), at(hour as u64 + 900));
+    member.hear(1, beat_at(hour + 330, 700_000), at(hour as u64 + 1230));
+    assert_eq!(member.leader(), Some(1));
+    assert_eq!(member.machine.deadline(), Some(at(hour as u64 + 2230)));
+    // A straggler of the old reign is not a new one.
+    let mut other = Member::new(2);
+    other.hear(1, beat_at(0, 60_000), at(0));
+    other.tick(at(1000));
+    assert!(other.hear(1, beat_at(330, 60_330), at(9_000)).is_empty());
 }
 
 #[test]

@@ -126,6 +126,7 @@ impl Run<'_> {
         if self.up().len() > 1 {
             self.world.inject(Fault::Crash(host_of(leader)));
             self.demand_detection(leader)?;
+            self.demand_swift_agreement()?;
             let next = self.demand_agreement(false)?;
             self.note(&format!("agreed on {next} after {leader}"));
         }
@@ -209,6 +210,20 @@ impl Run<'_> {
                 self.fail(Kind::Liveness, "detection time", what)
             }
         }
+    }
+
+    /// Everyone has noticed the crash by now; one more delay, and all agree.
+    fn demand_swift_agreement(&mut self) -> Result<(), Failed> {
+        let lateness = self.setting.machinery.lateness * 2;
+        let now = self.world.now();
+        self.world.run_until(now + self.setting.calm.max_delay + lateness);
+        self.stop_if_violated()?;
+        let agreement = &self.world.observer.agreement;
+        if agreement.agreed().is_none() {
+            let what = format!("none one delay after all have noticed: {}", agreement.describe());
+            return self.fail(Kind::Liveness, agreement::NAME, what);
+        }
+        Ok(())
     }
 
     fn all_name(&self, leader: MemberId) -> bool {

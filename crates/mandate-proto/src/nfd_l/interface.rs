@@ -1,0 +1,122 @@
+//! What goes into a member and what comes out of it.
+
+use core::time::Duration;
+
+use crate::detector::{Beat, Label};
+use crate::identity::{Lifetime, MemberId};
+use crate::machine;
+use crate::time::WallTime;
+
+/// What a leader broadcasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// Which life of the sender this is.
+    pub lifetime: Lifetime,
+    /// Label and interval.
+    pub beat: Beat,
+    /// How long the sender has led, as its [`Seniority`](super::Seniority) counts it.
+    pub uptime: Duration,
+    /// The sender's [`Config::priority`](super::Config::priority).
+    pub priority: u8,
+}
+
+impl Heartbeat {
+    /// What the sender's label read when its present reign began.
+    pub(super) fn reign_began(&self) -> Option<Label> {
+        let uptime = i64::try_from(self.uptime.as_nanos()).ok()?;
+        Some(Label::from_nanos(self.beat.label.as_nanos().checked_sub(uptime)?))
+    }
+}
+
+/// What a member keeps on stable storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stable {
+    /// When the member was started for the first time, by its own calendar.
+    pub zero: WallTime,
+}
+
+/// What a start needs from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Boot {
+    /// What was found on stable storage.
+    pub stored: Option<Stable>,
+    /// The calendar at the start.
+    pub wall: WallTime,
+    /// A random number that no other life of this member has.
+    pub lifetime: Lifetime,
+}
+
+/// What the machine can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// A heartbeat arrived.
+    Received {
+        /// Who sent it.
+        from: MemberId,
+        /// What it says.
+        heartbeat: Heartbeat,
+    },
+    /// Use other parameters from now on. Parameters that make no sense (an interval of zero, or
+    /// not below `detect`) are ignored.
+    Replan {
+        /// Time between heartbeats (eta).
+        interval: Duration,
+        /// Detection bound (eta + alpha).
+        detect: Duration,
+    },
+}
+
+/// What the application is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The output changed.
+    LeaderChanged {
+        /// The leader now; `None` while listening.
+        leader: Option<MemberId>,
+        /// Why.
+        reason: Reason,
+    },
+    /// The leader crashed and came back before anyone suspected it.
+    LeaderRestarted {
+        /// The leader.
+        leader: MemberId,
+    },
+    /// The leader beats too seldom for our detection bound: a crash of it will be noticed late.
+    /// Its interval and ours should be the same.
+    LeaderTooSlow {
+        /// The leader.
+        leader: MemberId,
+        /// Its interval.
+        interval: Duration,
+    },
+    /// The calendar reads less than when the member was first started.
+    ClockBehind {
+        /// By how much.
+        by: Duration,
+    },
+    /// Another process uses our id.
+    DuplicateId {
+        /// Its lifetime.
+        lifetime: Lifetime,
+    },
+}
+
+/// Why the output changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// A leader was heard, where none was known.
+    Heard,
+    /// No leader was heard for the time that a newcomer listens.
+    NoneHeard,
+    /// The leader fell silent.
+    Silence,
+    /// A leader with the longer reign (or, of equals, the higher id) was heard.
+    Seniority,
+    /// Our priority is higher than the leader's, or the other's is higher than ours.
+    Priority,
+    /// We led, and could not send for so long that the others must have given us up.
+    Stalled,
+}
+
+/// What the machine asks for.
+pub type Effect = machine::Effect<Heartbeat, Stable, Event>;

@@ -85,15 +85,15 @@ Example: mandate lab nfd-l writes traces to try this on:
 #[derive(Debug, clap::Args)]
 pub(crate) struct PlanArgs {
     /// Notice a crash within this time (T_D).
-    #[arg(long, value_parser = duration, value_name = "TIME")]
+    #[arg(long, value_parser = positive_duration, value_name = "TIME")]
     pub(crate) detect: Duration,
     #[command(flatten)]
     pub(crate) mistakes: MistakeArgs,
     /// Share of messages that are lost, 0 to 1 (p_L).
-    #[arg(long, value_name = "SHARE")]
+    #[arg(long, value_parser = share, allow_negative_numbers = true, value_name = "SHARE")]
     pub(crate) loss: f64,
     /// Variance of the delay, in milliseconds squared (V(D)).
-    #[arg(long, value_name = "MS2")]
+    #[arg(long, value_parser = variance, allow_negative_numbers = true, value_name = "MS2")]
     pub(crate) variance_ms2: f64,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
@@ -102,10 +102,10 @@ pub(crate) struct PlanArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct MistakeArgs {
     /// Suspect a live process at most this often, on average (T_MR).
-    #[arg(long, value_parser = duration, default_value = "1h", value_name = "TIME")]
+    #[arg(long, value_parser = positive_duration, default_value = "1h", value_name = "TIME")]
     pub(crate) mistake_every: Duration,
     /// Correct such a mistake within this time, on average (T_M).
-    #[arg(long, value_parser = duration, default_value = "1s", value_name = "TIME")]
+    #[arg(long, value_parser = positive_duration, default_value = "1s", value_name = "TIME")]
     pub(crate) mistake_lasts: Duration,
 }
 
@@ -188,7 +188,10 @@ pub(crate) struct RankArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct SimArgs {
     /// How many seeds to run.
-    #[arg(long, default_value_t = 1000, value_name = "N", conflicts_with = "seed")]
+    #[arg(
+        long, default_value_t = 1000, value_name = "N", conflicts_with = "seed",
+        value_parser = value_parser!(u64).range(1..)
+    )]
     pub(crate) seeds: u64,
     /// The first of them.
     #[arg(long, default_value_t = 0, value_name = "SEED", conflicts_with = "seed")]
@@ -203,7 +206,7 @@ pub(crate) struct SimArgs {
     #[arg(long, default_value_t = 5, value_parser = value_parser!(u32).range(1..), value_name = "N")]
     pub(crate) max_failures: u32,
     /// Threads to run on; all cores unless told otherwise.
-    #[arg(long, value_parser = value_parser!(u16).range(1..), value_name = "N")]
+    #[arg(long, value_parser = value_parser!(u16).range(1..=256), value_name = "N")]
     pub(crate) threads: Option<u16>,
     /// Put a known bug back, to see the simulator catch it.
     #[arg(long, value_enum, value_name = "BUG")]
@@ -269,6 +272,20 @@ fn positive_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("it must be longer than zero".into()),
         duration => Ok(duration),
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("a share is a number from 0 to 1, such as 0.02 for 2 %".into()),
+    }
+}
+
+fn variance(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(variance) if (0.0..=1e18).contains(&variance) => Ok(variance),
+        _ => Err("a variance is a number from 0 to 1e18, in milliseconds squared".into()),
     }
 }
 

@@ -30,7 +30,7 @@ const INTERVAL: Duration = Duration::from_millis(200);
 const DETECT: Duration = Duration::from_millis(700);
 /// Ten pictures a second.
 const FRAME: Duration = Duration::from_millis(100);
-/// Lines of history under the picture.
+/// Lines of history under the picture, if the terminal has room for them.
 const HISTORY: usize = 14;
 const LENGTH: Duration = Duration::from_secs(27);
 
@@ -278,8 +278,11 @@ impl Screen {
         )];
         lines.extend((0..MEMBERS).map(|host| portrait(&demo.world, host)));
         lines.push(String::new());
-        lines.extend(self.history.iter().cloned());
-        let width = term.size().1.into();
+        let (height, width) = term.size();
+        // A picture taller than the terminal could not be redrawn in place.
+        let room = usize::from(height).saturating_sub(lines.len() + 1);
+        lines.extend(self.history.iter().skip(self.history.len().saturating_sub(room)).cloned());
+        let width = width.into();
         let lines = lines.iter().map(|line| console::truncate_str(line, width, "").into_owned());
         let lines: Vec<_> = lines.collect();
         term.clear_last_lines(self.drawn)?;

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &LabArgs, format: Format) -> anyhow::Result<Exit> {
     let settings =
         Settings { runs: args.runs, length: args.length, cycles: args.cycles, seed: args.seed };
     let bar = ProgressBar::new(settings.steps());
-    let style = "{bar:40} {pos}/{len} steps, {eta} left";
+    let style = "{wide_bar} {pos}/{len} steps, {eta} left";
     bar.set_style(ProgressStyle::with_template(style).expect("the template is well-formed"));
     let results = run_experiment(settings, || bar.inc(1));
     bar.finish_and_clear();

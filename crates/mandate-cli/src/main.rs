@@ -1,6 +1,5 @@
 //! The `mandate` program. One file a command; [`args`] defines them all.
 
-use std::io;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -23,10 +22,8 @@ fn main() -> ExitCode {
     let args = Args::parse();
     match run(args) {
         Ok(exit) => exit.into(),
-        // Whoever read our output has seen enough.
-        Err(error) if is_broken_pipe(&error) => Exit::Success.into(),
         Err(error) => {
-            eprintln!("mandate: {error:#}");
+            output::complain(format!("{error:#}"));
             Exit::Failure.into()
         }
     }
@@ -42,15 +39,10 @@ fn run(args: Args) -> anyhow::Result<Exit> {
         Command::Sim(args) => sim::run(&args, format),
         Command::Lab { command: LabCommand::NfdL(args) } => lab::run(&args, format),
         Command::Completions { shell } => {
-            let mut command = Args::command();
-            clap_complete::generate(shell, &mut command, "mandate", &mut io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "mandate", &mut script);
+            output::print(String::from_utf8_lossy(&script))?;
             Ok(Exit::Success)
         }
     }
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
-    })
 }

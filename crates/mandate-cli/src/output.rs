@@ -17,21 +17,32 @@ pub(crate) enum Format {
 
 /// Prints a JSON document.
 pub(crate) fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, document)?;
-    Ok(writeln!(out)?)
+    Ok(print(serde_json::to_string_pretty(document)?)?)
 }
 
 /// Prints a JSON document on one line.
 pub(crate) fn print_json_line(document: &impl Serialize) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    serde_json::to_writer(&mut out, document)?;
-    Ok(writeln!(out)?)
+    Ok(print(serde_json::to_string(document)?)?)
 }
 
-/// Prints text, with a line break behind it.
+/// Prints text, with a line break behind it. A reader that has seen enough is no error: what the
+/// command found out still decides how it exits.
 pub(crate) fn print(text: impl AsRef<str>) -> io::Result<()> {
-    writeln!(io::stdout().lock(), "{}", text.as_ref())
+    let mut out = io::stdout().lock();
+    match writeln!(out, "{}", text.as_ref()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+/// Says what went wrong. If nobody can be told, the exit code still says it.
+pub(crate) fn complain(text: impl AsRef<str>) {
+    let _ = writeln!(io::stderr().lock(), "mandate: {}", text.as_ref());
+}
+
+/// A number of things, in words that agree with it.
+pub(crate) fn plural(number: u64, thing: &str) -> String {
+    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
 }
 
 /// Milliseconds, as JSON carries durations.
@@ -41,14 +52,15 @@ pub(crate) fn ms(duration: Duration) -> f64 {
 
 /// A duration for reading: to the millisecond below a minute, else to the second.
 pub(crate) fn readable(duration: Duration) -> String {
-    let shortest = Duration::from_millis(1);
-    let unit = match duration {
-        d if d < shortest => 1,
-        d if d < Duration::from_secs(60) => 1_000_000,
-        _ => 1_000_000_000,
+    let half = |unit: Duration| duration.saturating_add(unit / 2);
+    let rounded = match duration {
+        d if d < Duration::from_millis(1) => d,
+        d if d < Duration::from_secs(60) => {
+            Duration::from_millis(half(Duration::from_millis(1)).as_millis() as u64)
+        }
+        _ => Duration::from_secs(half(Duration::from_secs(1)).as_secs()),
     };
-    let rounded = (duration.as_nanos() + unit / 2) / unit * unit;
-    humantime::format_duration(Duration::from_nanos(rounded as u64)).to_string()
+    humantime::format_duration(rounded).to_string()
 }
 
 /// A number of seconds that may be too large for a duration.
@@ -65,10 +77,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn numbers_agree_with_their_things() {
+        assert_eq!((plural(1, "seed"), plural(2, "seed")), ("1 seed".into(), "2 seeds".into()));
+    }
+
+    #[test]
     fn durations_are_rounded_to_what_one_reads() {
         assert_eq!(readable(Duration::from_nanos(669_370_123)), "669ms");
         assert_eq!(readable(Duration::from_nanos(3_600_400_000_000)), "1h");
         assert_eq!(readable(Duration::from_nanos(1500)), "1us 500ns");
+        assert_eq!(readable(Duration::from_secs(86_400 * 365_250)), "1000years");
         assert_eq!(readable_seconds(f64::INFINITY), "for ever");
         assert_eq!(readable_seconds(3.2e12), "1e5 years");
     }

@@ -13,8 +13,14 @@ use serde::Serialize;
 use crate::args::MeasureArgs;
 use crate::exit::Exit;
 use crate::input;
-use crate::output::{self, Format, ms, readable, readable_seconds};
+use crate::output::{self, Format, ms, plural, readable, readable_seconds};
 use crate::qos_plan::{self, InfeasibleDocument, PlanDocument};
+
+/// Clocks are never this far off; a wrong interval is.
+const WRONG_INTERVAL: f64 = 0.1;
+
+/// Clocks are hardly ever this far off.
+const DOUBTFUL_INTERVAL: f64 = 0.001;
 
 #[derive(Serialize)]
 struct Document {
@@ -57,6 +63,7 @@ pub(crate) fn run(args: &MeasureArgs, format: Format) -> anyhow::Result<Exit> {
     let estimate = trace
         .estimate()
         .with_context(|| format!("{name}: too few heartbeats in sequence to measure the link"))?;
+    check_interval(&estimate, args.interval).with_context(|| format!("{name}"))?;
     let trial = args.detect.map(|detect| try_detector(args, &trace, &estimate, detect));
     let trial = trial.transpose()?;
     match format {
@@ -69,6 +76,18 @@ pub(crate) fn run(args: &MeasureArgs, format: Format) -> anyhow::Result<Exit> {
     }
 }
 
+/// An interval that is not the sender's makes nonsense of everything else.
+fn check_interval(estimate: &Estimate, interval: Duration) -> anyhow::Result<()> {
+    let found = interval.as_secs_f64() * (1.0 + estimate.drift);
+    anyhow::ensure!(
+        estimate.drift.abs() < WRONG_INTERVAL,
+        "heartbeats come every {} on average, not every {}: check --interval",
+        readable_seconds(found),
+        readable(interval)
+    );
+    Ok(())
+}
+
 fn try_detector(
     args: &MeasureArgs,
     trace: &Trace,
@@ -77,8 +96,17 @@ fn try_detector(
 ) -> anyhow::Result<Trial> {
     let mistakes = &args.mistakes;
     let bounds = Bounds::new(detect, mistakes.mistake_every, mistakes.mistake_lasts)?;
-    let link = Link::new(estimate.loss, estimate.variance, args.limits.delay)?;
-    let mut detector = NfdE::new(detect.saturating_sub(args.limits.delay), DEFAULT_WINDOW);
+    let detect_less_delay = detect.saturating_sub(args.limits.delay);
+    anyhow::ensure!(
+        args.interval < detect_less_delay,
+        "with heartbeats every {} a crash cannot be noticed within {}: --detect, less --delay, \
+         must be longer than --interval",
+        readable(args.interval),
+        readable(detect_less_delay)
+    );
+    // Cautious: that nothing was lost in a short trace does not mean that nothing ever is.
+    let link = Link::new(estimate.cautious_loss(), estimate.variance, args.limits.delay)?;
+    let mut detector = NfdE::new(detect_less_delay, DEFAULT_WINDOW);
     let replay = trace.replay(&mut detector);
     Ok(Trial { detect, replay, plan: plan(&bounds, &link, args.limits.min_interval) })
 }
@@ -119,6 +147,9 @@ fn text(estimate: &Estimate, trial: Option<&Trial>) -> String {
         variance.sqrt(),
         estimate.drift * 1e6,
     );
+    if estimate.drift.abs() > DOUBTFUL_INTERVAL {
+        text += "\n  The drift is larger than clocks have: is --interval the sender's?";
+    }
     let Some(Trial { detect, replay, plan }) = trial else { return text };
     let report = &replay.report;
     let lasted = report.mistake_duration.map_or(String::new(), |lasts| {
@@ -126,11 +157,11 @@ fn text(estimate: &Estimate, trial: Option<&Trial>) -> String {
     });
     text += &format!(
         "\n\nNFD-E with a detection time of {}, on this trace of {}:\n\
-         \x20 {} mistakes{lasted}; right {:.4} % of the time\n\
+         \x20 {}{lasted}; right {:.4} % of the time\n\
          \x20 a crash would have been noticed after {} on average\n\n",
         readable(*detect),
         readable(report.observed),
-        report.mistakes,
+        plural(report.mistakes, "mistake"),
         report.accuracy * 100.0,
         readable_seconds(replay.detection.mean()),
     );

@@ -1,5 +1,7 @@
 //! `mandate qos plan`: bounds and link in, parameters out.
 
+use std::time::Duration;
+
 use mandate_proto::detector::configurator::{
     Bounds, Infeasible, Link, Nearest, Plan, Quantity, plan,
 };
@@ -103,7 +105,7 @@ pub(crate) fn run(args: &PlanArgs, format: Format) -> anyhow::Result<Exit> {
         Err(why) => {
             match format {
                 Format::Json => output::print_json(&InfeasibleDocument::new(&why))?,
-                Format::Text => eprintln!("mandate: {}", explain(&why)),
+                Format::Text => output::complain(explain(&why)),
             }
             Ok(Exit::Infeasible)
         }
@@ -183,10 +185,16 @@ fn reason(why: &Infeasible) -> String {
     }
 }
 
-/// A bound as it can be given back on the command line: rounded to the easier side.
-fn spelled(bound: std::time::Duration, up: bool) -> String {
-    let unit = if bound.as_millis() >= 10_000 { 1_000_000_000 } else { 1_000 };
-    let units = if up { bound.as_nanos().div_ceil(unit) } else { bound.as_nanos() / unit };
-    let rounded = std::time::Duration::from_nanos((units * unit) as u64);
+/// A bound as it can be given back on the command line: rounded to the easier side, to the
+/// microsecond or, if it is long, to the second.
+fn spelled(bound: Duration, up: bool) -> String {
+    let fine = bound < Duration::from_secs(10);
+    let unit = if fine { Duration::from_micros(1) } else { Duration::from_secs(1) };
+    let eased = if up { bound.saturating_add(unit - Duration::from_nanos(1)) } else { bound };
+    let rounded = if fine {
+        Duration::from_micros(eased.as_micros() as u64)
+    } else {
+        Duration::from_secs(eased.as_secs())
+    };
     humantime::format_duration(rounded).to_string().replace(' ', "")
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::args::{MutantName, SimArgs};
 use crate::exit::Exit;
-use crate::output::{self, Format, readable};
+use crate::output::{self, Format, plural, readable};
 
 #[derive(Serialize)]
 struct Document {
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &SimArgs, format: Format) -> anyhow::Result<Exit> {
     let options = Options { mutant: args.mutant.map(mutant) };
     let began = Instant::now();
     let summary = match args.seed {
-        Some(seed) => run_one(seed, args.trace, &options),
+        Some(seed) => run_one(seed, args.trace.then_some(format), &options),
         None => run_many(args, &options),
     };
     let elapsed = began.elapsed();
@@ -60,10 +60,16 @@ fn mutant(name: MutantName) -> Mutant {
     }
 }
 
-fn run_one(seed: u64, trace: bool, options: &Options) -> Summary {
+/// Where `-o json` asks for a document on standard output, the trace goes to standard error.
+fn run_one(seed: u64, trace: Option<Format>, options: &Options) -> Summary {
     let run = |seed| {
         // Flushed when dropped, so that a panic leaves the trace up to it.
-        let mut out = trace.then(|| BufWriter::new(io::stdout().lock()));
+        let mut out: Option<BufWriter<Box<dyn Write>>> = trace.map(|format| {
+            BufWriter::new(match format {
+                Format::Text => Box::new(io::stdout().lock()) as Box<dyn Write>,
+                Format::Json => Box::new(io::stderr().lock()),
+            })
+        });
         nfd_l::run(seed, options, out.as_mut().map(|out| out as &mut dyn Write))
     };
     run_seeds(seed..seed.saturating_add(1), 1, 1, run, |_| {})
@@ -73,7 +79,7 @@ fn run_many(args: &SimArgs, options: &Options) -> Summary {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.map_or(cores, usize::from);
     let bar = ProgressBar::new(args.seeds);
-    let style = "{bar:40} {pos}/{len} seeds, {per_sec}, {eta} left";
+    let style = "{wide_bar} {pos}/{len} seeds, {eta} left";
     bar.set_style(ProgressStyle::with_template(style).expect("the template is well-formed"));
     let summary = run_seeds(
         args.first..args.first.saturating_add(args.seeds),
@@ -144,15 +150,14 @@ fn text(summary: &Summary, elapsed: Duration, args: &SimArgs) -> String {
             repeat(failure, args)
         );
     }
-    let outcome = match summary.failures.len() {
+    let outcome = match summary.failures.len() as u64 {
         0 => "no violation".into(),
-        1 => "1 seed failed".into(),
-        n => format!("{n} seeds failed"),
+        failed => format!("{} failed", plural(failed, "seed")),
     };
     text + &format!(
-        "NFD-L, {} seeds: {outcome}\n  {} events, {} of simulated time, in {:.1} s: {} events a \
+        "NFD-L, {}: {outcome}\n  {} events, {} of simulated time, in {:.1} s: {} events a \
          second\n  agreement after healing took at most {:.0} % of its bound",
-        summary.seeds,
+        plural(summary.seeds, "seed"),
         count(summary.events as f64),
         readable(summary.simulated),
         elapsed.as_secs_f64(),

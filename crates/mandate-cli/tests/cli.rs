@@ -33,6 +33,33 @@ fn a_trace_can_be_piped_and_cut_short() {
 }
 
 #[test]
+fn a_reader_that_has_seen_enough_does_not_hide_a_failure() {
+    let mutant = ["sim", "--mutant", "printed-seniority", "--seed"];
+    let fails = |seed: &String| !mandate(&[&mutant[..], &[seed]].concat()).status.success();
+    let seed = (0..50).map(|seed| seed.to_string()).find(fails).expect("one in fifty fails");
+    let program = env!("CARGO_BIN_EXE_mandate");
+    let command = format!("{program} {} {seed} --trace", mutant.join(" "));
+    let script = format!("({command}; echo $? >&2) | head -1");
+    let output = Command::new("sh").args(["-c", &script]).output().expect("a shell runs");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "11\n");
+}
+
+#[test]
+fn a_trace_beside_a_document_goes_to_standard_error() {
+    let output = mandate(&["sim", "--seed", "3", "--trace", "-o", "json"]);
+    assert!(stdout(&output).starts_with("{"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("start"));
+}
+
+#[test]
+fn every_shell_gets_completions() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let output = mandate(&["completions", shell]);
+        assert!(output.status.success() && stdout(&output).contains("mandate"), "{shell}");
+    }
+}
+
+#[test]
 fn two_traces_of_one_seed_are_the_same_bytes() {
     let trace = || {
         let output = mandate(&["sim", "--seed", "7", "--trace"]);

@@ -48,7 +48,7 @@ pub fn claims(results: &Results) -> Vec<Claim> {
             "the median of the mistake rate is 0",
             rate.is_some_and(|rate| rate.median == 0.0),
             format!(
-                "{} mistakes in {} monitor runs",
+                "mistakes in all: {}, monitor runs: {}",
                 results.accuracy.mistakes(),
                 results.accuracy.monitors.len()
             ),

@@ -113,7 +113,9 @@ impl Stability {
         reason: Reason,
         moment: Moment,
     ) -> Result<(), String> {
-        if matches!(reason, Reason::Stalled | Reason::Priority) {
+        // A leader that was paused reads old mail first; its own reign is over anyway.
+        let stalled = reason == Reason::Stalled || self.paused[moment.host].is_some();
+        if stalled || reason == Reason::Priority {
             return Ok(());
         }
         let own = moment.local - reign.since_local;

@@ -19,6 +19,8 @@ pub(crate) struct Host<S: Subject> {
     pub(crate) clock: Clock,
     pub(crate) machine: Option<S>,
     pub(crate) stored: Option<S::Stable>,
+    /// Whether anything was ever stored.
+    pub(crate) has_written: bool,
     /// Rises with every start and every crash: what was scheduled for an earlier life is void.
     pub(crate) life: u32,
     pub(crate) activity: Activity,
@@ -54,6 +56,7 @@ impl<S: Subject> Host<S> {
             clock,
             machine: None,
             stored: None,
+            has_written: false,
             life: 0,
             activity: Activity::Runs,
             inbox: VecDeque::new(),
@@ -61,6 +64,12 @@ impl<S: Subject> Host<S> {
             writing: None,
             wake: None,
         }
+    }
+
+    /// A write has reached the disk.
+    pub(crate) fn store(&mut self, stable: S::Stable) {
+        self.stored = Some(stable);
+        self.has_written = true;
     }
 
     /// Forgets everything that does not survive the process.

@@ -15,6 +15,7 @@
 //! | [`runner`] | many seeds on all cores, and what came of them |
 //! | [`nfd_l`] | NFD-L under simulation, with its invariants, one file each |
 //! | [`pole`] | selection by score under simulation |
+//! | [`installation`] | terms and leases under simulation, with their invariants |
 //!
 //! ```
 //! use mandate_sim::nfd_l::{Options, run};
@@ -26,6 +27,7 @@
 pub mod clock;
 pub mod fault;
 mod host;
+pub mod installation;
 pub mod link;
 pub mod network;
 pub mod nfd_l;

@@ -42,6 +42,8 @@ pub struct Boot<Stable> {
     pub id: MemberId,
     /// What was found on disk.
     pub stored: Option<Stable>,
+    /// Whether nothing was ever on its disk: an operator would call the member new.
+    pub is_new: bool,
     /// The calendar.
     pub wall: WallTime,
     /// A random number that no other life of this member has.

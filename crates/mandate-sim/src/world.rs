@@ -166,16 +166,20 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
 
     /// Runs until true time is `until`, or until the observer has seen enough.
     pub fn run_until(&mut self, until: SimTime) {
-        while self.queue.next_time().is_some_and(|at| at <= until) && !self.observer.is_done() {
-            self.step();
-        }
-        if !self.observer.is_done() {
-            self.now = self.now.max(until);
-        }
+        while self.step(until) {}
     }
 
-    fn step(&mut self) {
-        let Some((at, event)) = self.queue.pop() else { return };
+    /// Lets the next thing happen that is due by `until`; false if there is none, or if the
+    /// observer has seen enough.
+    pub fn step(&mut self, until: SimTime) -> bool {
+        if self.observer.is_done() {
+            return false;
+        }
+        if self.queue.next_time().is_none_or(|at| at > until) {
+            self.now = self.now.max(until);
+            return false;
+        }
+        let Some((at, event)) = self.queue.pop() else { return false };
         self.now = self.now.max(at);
         match event {
             Happening::Deliver { to, from, message } => self.deliver(to, from, message),
@@ -184,6 +188,7 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
             Happening::Fault(fault) => self.inject(fault),
             Happening::Tell { host, input } => self.tell(host, input),
         }
+        true
     }
 
     fn deliver(&mut self, to: HostIndex, from: MemberId, message: S::Message) {
@@ -247,7 +252,7 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
         self.counts.events += 1;
         if let Some(stable) = host.writing.take() {
             self.watch(index, &Observation::Durable(&stable));
-            self.hosts[index].stored = Some(stable);
+            self.hosts[index].store(stable);
         }
         self.settle(index);
     }
@@ -326,6 +331,7 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
         let boot = Boot {
             id: member(index),
             stored: host.stored.clone(),
+            is_new: !host.has_written,
             wall: host.clock.wall(self.now),
             lifetime,
         };
@@ -346,7 +352,7 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
                 let landed = self.chance.chance(0.5);
                 let host = &mut self.hosts[index];
                 if let Some(stable) = host.writing.take_if(|_| landed) {
-                    host.stored = Some(stable);
+                    host.store(stable);
                 }
                 host.end_life();
             }

@@ -1,0 +1,74 @@
+//! The installation of leaders under simulation: claims at random, faults, and what must hold of
+//! terms and mandates.
+
+use mandate_proto::identity::MemberId;
+use mandate_proto::machine::Effects;
+use mandate_proto::pole::installation::{
+    self, Config, Effect, Event, Guarantee, Input, Installation, Message, Promised,
+};
+use mandate_proto::time::Instant;
+
+use crate::subject::{self, Subject};
+
+pub mod invariants;
+pub mod scenario;
+
+pub use scenario::{Options, run};
+
+/// How a simulated member is set up.
+#[derive(Clone, Debug)]
+pub struct MemberConfig {
+    /// The machine's own configuration.
+    pub config: Config,
+    /// A bug put in on purpose.
+    pub mutant: Option<Mutant>,
+}
+
+/// Bugs to put back on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// Promises are not on disk after a crash.
+    PromiseNotDurable,
+    /// A restarted member promises at once.
+    LeaseNotWaitedOut,
+    /// A leader relies on its lease for longer than it was granted.
+    DeadlineTooLate,
+}
+
+impl Subject for Installation {
+    type Message = Message;
+    type Stable = Promised;
+    type Event = Event;
+    type Config = MemberConfig;
+
+    fn boot(
+        setup: &MemberConfig,
+        boot: subject::Boot<Promised>,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) -> Self {
+        let mut config = setup.config.clone();
+        let mut start = installation::Boot { stored: boot.stored, is_new: boot.is_new };
+        match setup.mutant {
+            Some(Mutant::PromiseNotDurable) => {
+                start = installation::Boot { stored: None, is_new: true };
+            }
+            Some(Mutant::LeaseNotWaitedOut) => {
+                start.stored =
+                    start.stored.map(|p| Promised { lease: core::time::Duration::ZERO, ..p });
+            }
+            // Every other member believes leases to be half as long as they are taken for.
+            Some(Mutant::DeadlineTooLate) if config.me.get() % 2 == 0 => {
+                if let Guarantee::Leased { lease, .. } = &mut config.guarantee {
+                    *lease /= 2;
+                }
+            }
+            Some(Mutant::DeadlineTooLate) | None => {}
+        }
+        Installation::start(config, start, now, effects)
+    }
+
+    fn received(from: MemberId, message: Message) -> Input {
+        Input::Received { from, message }
+    }
+}

@@ -1,0 +1,205 @@
+//! One seed: a storm of faults and of claims by anyone at any time, then healing and a demand that
+//! someone is installed.
+
+use core::time::Duration;
+use std::io::Write;
+
+use mandate_proto::identity::Term;
+use mandate_proto::pole::installation::{Config, Event, Guarantee, Input, Installation};
+
+use super::invariants::one_leader_per_term::{self, OneLeaderPerTerm};
+use super::invariants::one_mandate_at_a_time;
+use super::invariants::terms_rise::{self, TermsRise};
+use super::{MemberConfig, Mutant};
+use crate::fault::{DiskFate, Fault};
+use crate::host::member;
+use crate::nfd_l::storm::{self, Setting};
+use crate::random::{Random, Stream};
+use crate::subject::{Moment, Observation, Observer};
+use crate::time::SimTime;
+use crate::trace::Trace;
+use crate::verdict::{Outcome, Violation};
+use crate::world::World;
+
+/// How to run a seed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// A bug to put back on purpose.
+    pub mutant: Option<Mutant>,
+}
+
+/// Twice what the clocks of a storm may be off, and a little.
+const ALLOWANCE_PER_MILLE: u16 = 4;
+
+/// Runs a seed; `trace` receives it line by line.
+pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outcome {
+    let setting = Setting::draw(seed);
+    let mut random = Random::new(seed ^ 0xC1A1, Stream::Setting);
+    // A lease that is not much longer than a claim takes cannot be kept on calm days either.
+    let (delay, machinery) = (setting.calm.max_delay, setting.machinery);
+    let lease = setting.detect + (delay + machinery.write_time + machinery.lateness) * 4;
+    let guarantee = if random.chance(0.3) {
+        Guarantee::Fenced
+    } else {
+        Guarantee::Leased { lease, allowance_per_mille: ALLOWANCE_PER_MILLE }
+    };
+    let ids: Vec<_> = (0..setting.size).map(member).collect();
+    let hosts = setting.clocks.iter().enumerate().map(|(host, clock)| {
+        let retry = setting.interval;
+        let config = Config { me: member(host), members: ids.clone(), guarantee, retry };
+        (MemberConfig { config, mutant: options.mutant }, clock.clone())
+    });
+    let watch = Watch {
+        one_leader: OneLeaderPerTerm::default(),
+        terms_rise: TermsRise::new(setting.size),
+        disk_lost: vec![false; setting.size],
+        trace: trace.map(Trace::new),
+        violation: None,
+    };
+    let world = World::new(seed, hosts, setting.rough, setting.machinery, watch);
+    let mut run = Run { world, leased: guarantee != Guarantee::Fenced, lease, random, setting };
+    run.weather_the_storm(seed);
+    run.demand_a_leader();
+    let Run { world, .. } = run;
+    Outcome {
+        verdict: world.observer.violation.clone().map_or(Ok(()), Err),
+        events: world.counts().events,
+        messages: world.counts().messages,
+        simulated: world.now().since_start(),
+        agreement: world.observer.one_leader.terms() as f64,
+    }
+}
+
+struct Run<'a> {
+    setting: Setting,
+    world: World<Installation, Watch<'a>>,
+    random: Random,
+    leased: bool,
+    lease: Duration,
+}
+
+impl Run<'_> {
+    fn weather_the_storm(&mut self, seed: u64) {
+        let end = SimTime::ZERO + self.setting.storm;
+        for (at, fault) in storm::faults(seed, &self.setting) {
+            // Leases assume clocks that count suspension.
+            let fault = match fault {
+                Fault::Suspend { host, .. } => Fault::Suspend { host, clock_stops: false },
+                fault => fault,
+            };
+            if at < end {
+                self.world.schedule(at, fault);
+            }
+        }
+        for _ in 0..20 + self.random.below(60) {
+            let at = SimTime::ZERO + self.random.between(Duration::ZERO, self.setting.storm);
+            let host = self.random.below(self.setting.size as u64) as usize;
+            let resigns = self.random.chance(0.1);
+            let claim = Input::Claim { epoch: Term::new(1) };
+            let input = if resigns { Input::Resign } else { claim };
+            self.world.schedule_input(at, host, input);
+        }
+        self.world.start_all();
+        self.run_until(end);
+    }
+
+    /// Runs, asking every member after everything that happens whether its mandate holds.
+    fn run_until(&mut self, until: SimTime) {
+        while self.world.step(until) {
+            if self.leased
+                && let Err(what) = one_mandate_at_a_time::check(&self.world)
+            {
+                let what = format!("{what} (at {} s)", self.world.now());
+                self.world.observer.fail(one_mandate_at_a_time::NAME, what);
+            }
+        }
+    }
+
+    /// Everything heals; a quorum that has its disks must be able to install one of its members,
+    /// once the leases of the storm have run out.
+    fn demand_a_leader(&mut self) {
+        self.world.inject(Fault::Heal);
+        self.world.inject(Fault::SetLinks(Box::new(self.setting.calm)));
+        for host in 0..self.setting.size {
+            self.world.inject(Fault::Resume(host));
+            self.world.inject(Fault::Recover { host, disk: DiskFate::Kept });
+        }
+        let lost = &self.world.observer.disk_lost;
+        let voters: Vec<_> = (0..self.setting.size).filter(|host| !lost[*host]).collect();
+        let (delay, machinery) = (self.setting.calm.max_delay, self.setting.machinery);
+        let leases = self.lease.mul_f64(1.01) + machinery.write_time * 4;
+        self.run_until(self.world.last_arrival() + leases);
+        if self.world.observer.is_done() || voters.len() < self.setting.size / 2 + 1 {
+            return;
+        }
+        // A claim of the storm may still stand in the way until it is given up, and ours may be
+        // given up meanwhile and made again; then promises may have to run out.
+        let given_up = self.lease.max(self.setting.interval * 4);
+        let patience = given_up * 2 + self.lease;
+        let patience = patience + (delay + machinery.lateness + machinery.write_time) * 6;
+        let until = self.world.now() + patience;
+        let host = self.random.pick(&voters);
+        while self.world.now() < until && !self.world.observer.is_done() && !self.is_led() {
+            self.world.tell(host, Input::Claim { epoch: Term::new(1) });
+            let now = self.world.now();
+            let pause = (delay + machinery.lateness + machinery.write_time) * 3;
+            self.run_until(now + pause);
+        }
+        if !self.world.observer.is_done() && !self.is_led() {
+            let what = format!("nobody was installed {patience:?} after the leases had run out");
+            let invariant = "installation";
+            self.world.observer.violation.get_or_insert(Violation::Liveness { invariant, what });
+        }
+    }
+
+    fn is_led(&self) -> bool {
+        (0..self.setting.size).any(|host| {
+            let local = self.world.local_time(host);
+            self.world.machine(host).is_some_and(|machine| machine.mandate(local).is_some())
+        })
+    }
+}
+
+/// Watches terms.
+struct Watch<'a> {
+    one_leader: OneLeaderPerTerm,
+    terms_rise: TermsRise,
+    disk_lost: Vec<bool>,
+    trace: Option<Trace<'a>>,
+    violation: Option<Violation>,
+}
+
+impl Watch<'_> {
+    fn fail(&mut self, invariant: &'static str, what: String) {
+        self.violation.get_or_insert(Violation::Correctness { invariant, what });
+    }
+}
+
+impl Observer<Installation> for Watch<'_> {
+    fn observe(&mut self, moment: Moment, what: &Observation<'_, Installation>) {
+        if let Some(trace) = &mut self.trace {
+            trace.observe(moment, what);
+        }
+        let checked = match what {
+            Observation::Told(Event::Installed { term }) => {
+                (one_leader_per_term::NAME, self.one_leader.check(moment.host, *term))
+            }
+            Observation::Durable(promised) => {
+                (terms_rise::NAME, self.terms_rise.check(moment.host, **promised))
+            }
+            Observation::Faulted(Fault::Recover { host, disk: DiskFate::Lost }) => {
+                self.disk_lost[*host] = true;
+                self.terms_rise.forget(*host);
+                return;
+            }
+            _ => return,
+        };
+        if let (name, Err(what)) = checked {
+            self.fail(name, format!("{what} (at {} s)", moment.now));
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.violation.is_some()
+    }
+}

@@ -1,0 +1,46 @@
+//! Terms and leases over many seeds, and the harness against bugs put back on purpose.
+
+use std::thread;
+
+use mandate_sim::installation::{Mutant, Options, run};
+use mandate_sim::runner::{Summary, run_seeds};
+use mandate_sim::verdict::Violation;
+
+fn seeds(count: u64, max_failures: usize, mutant: Option<Mutant>) -> Summary {
+    let cores = thread::available_parallelism().map_or(2, usize::from);
+    let options = Options { mutant };
+    run_seeds(0..count, cores, max_failures, |seed| run(seed, &options, None), |_| {})
+}
+
+#[test]
+fn fifty_thousand_seeds_violate_nothing() {
+    let summary = seeds(50_000, 3, None);
+    assert_eq!(summary.failures, []);
+    assert!(summary.slowest_agreement > 10.0, "many terms must have been held in some runs");
+}
+
+/// The invariant of correctness that caught the mutant; it may upset liveness before.
+fn caught(mutant: Mutant, count: u64) -> &'static str {
+    let summary = seeds(count, 100, Some(mutant));
+    let correctness = summary.failures.iter().find_map(|failure| match failure.violation {
+        Violation::Correctness { invariant, .. } => Some(invariant),
+        _ => None,
+    });
+    correctness.unwrap_or_else(|| panic!("{mutant:?} came away with {:?}", summary.failures))
+}
+
+#[test]
+fn a_promise_that_is_not_durable_is_caught() {
+    let invariant = caught(Mutant::PromiseNotDurable, 20_000);
+    assert!(["terms rise", "one leader per term", "one mandate at a time"].contains(&invariant));
+}
+
+#[test]
+fn a_lease_that_is_not_waited_out_after_a_restart_is_caught() {
+    assert_eq!(caught(Mutant::LeaseNotWaitedOut, 20_000), "one mandate at a time");
+}
+
+#[test]
+fn a_deadline_that_outlasts_the_leases_is_caught() {
+    assert_eq!(caught(Mutant::DeadlineTooLate, 20_000), "one mandate at a time");
+}

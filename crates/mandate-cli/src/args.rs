@@ -185,8 +185,21 @@ pub(crate) struct RankArgs {
     pub(crate) leader: Option<MemberId>,
 }
 
+/// What the simulator can run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Protocol {
+    /// NFD-L: a leader election as a failure detector.
+    #[default]
+    NfdL,
+    /// Terms by a quorum of promises, and leases.
+    Installation,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct SimArgs {
+    /// What to run.
+    #[arg(long, value_enum, default_value_t, value_name = "NAME")]
+    pub(crate) protocol: Protocol,
     /// How many seeds to run.
     #[arg(
         long, default_value_t = 1000, value_name = "N", conflicts_with = "seed",
@@ -216,16 +229,22 @@ pub(crate) struct SimArgs {
 /// The simulator's mutants, by name.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum MutantName {
-    /// Labels restart at zero after a crash.
+    /// nfd-l: labels restart at zero after a crash.
     LabelsRestart,
-    /// Zero time is written at every start.
+    /// nfd-l: zero time is written at every start.
     WritesEveryStart,
-    /// A restarted member unseats the leader.
+    /// nfd-l: a restarted member unseats the leader.
     PushyNewcomer,
-    /// Uptimes are compared as printed in the paper.
+    /// nfd-l: uptimes are compared as printed in the paper.
     PrintedSeniority,
-    /// Every suspicion comes one interval late.
+    /// nfd-l: every suspicion comes one interval late.
     SlowDetector,
+    /// installation: promises are not on disk after a crash.
+    PromiseNotDurable,
+    /// installation: a restarted member promises at once.
+    LeaseNotWaitedOut,
+    /// installation: a leader relies on its lease for too long.
+    DeadlineTooLate,
 }
 
 #[derive(Debug, Subcommand)]

@@ -4,23 +4,25 @@ use std::io::{self, BufWriter, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
-use mandate_sim::nfd_l::{self, Mutant, Options};
 use mandate_sim::runner::{Failure, Summary, run_seeds};
-use mandate_sim::verdict::Violation;
+use mandate_sim::verdict::{Outcome, Violation};
+use mandate_sim::{installation, nfd_l};
 use serde::Serialize;
 
-use crate::args::{MutantName, SimArgs};
+use crate::args::{MutantName, Protocol, SimArgs};
 use crate::exit::Exit;
 use crate::output::{self, Format, plural, readable};
 
 #[derive(Serialize)]
 struct Document {
-    protocol: &'static str,
+    protocol: String,
     seeds: u64,
     failures: Vec<FailureDocument>,
     events: u64,
     messages: u64,
+    reigns: u64,
     simulated_s: f64,
     elapsed_s: f64,
     events_per_second: f64,
@@ -36,11 +38,11 @@ struct FailureDocument {
 }
 
 pub(crate) fn run(args: &SimArgs, format: Format) -> anyhow::Result<Exit> {
-    let options = Options { mutant: args.mutant.map(mutant) };
+    let subject = Subject::new(args)?;
     let began = Instant::now();
     let summary = match args.seed {
-        Some(seed) => run_one(seed, args.trace.then_some(format), &options),
-        None => run_many(args, &options),
+        Some(seed) => run_one(seed, args.trace.then_some(format), subject),
+        None => run_many(args, subject),
     };
     let elapsed = began.elapsed();
     match format {
@@ -50,18 +52,71 @@ pub(crate) fn run(args: &SimArgs, format: Format) -> anyhow::Result<Exit> {
     Ok(exit(&summary))
 }
 
-fn mutant(name: MutantName) -> Mutant {
-    match name {
-        MutantName::LabelsRestart => Mutant::LabelsRestart,
-        MutantName::WritesEveryStart => Mutant::WritesEveryStart,
-        MutantName::PushyNewcomer => Mutant::PushyNewcomer,
-        MutantName::PrintedSeniority => Mutant::PrintedSeniority,
-        MutantName::SlowDetector => Mutant::SlowDetector,
+/// A protocol, with the bug that is put back.
+#[derive(Clone, Copy)]
+enum Subject {
+    NfdL(nfd_l::Options),
+    Installation(installation::Options),
+}
+
+impl Subject {
+    fn new(args: &SimArgs) -> anyhow::Result<Self> {
+        use MutantName as Name;
+        let of_nfd_l = |mutant| Subject::NfdL(nfd_l::Options { mutant: Some(mutant) });
+        let of_installation =
+            |mutant| Subject::Installation(installation::Options { mutant: Some(mutant) });
+        let subject = match args.mutant {
+            None => match args.protocol {
+                Protocol::NfdL => Subject::NfdL(nfd_l::Options::default()),
+                Protocol::Installation => Subject::Installation(installation::Options::default()),
+            },
+            Some(Name::LabelsRestart) => of_nfd_l(nfd_l::Mutant::LabelsRestart),
+            Some(Name::WritesEveryStart) => of_nfd_l(nfd_l::Mutant::WritesEveryStart),
+            Some(Name::PushyNewcomer) => of_nfd_l(nfd_l::Mutant::PushyNewcomer),
+            Some(Name::PrintedSeniority) => of_nfd_l(nfd_l::Mutant::PrintedSeniority),
+            Some(Name::SlowDetector) => of_nfd_l(nfd_l::Mutant::SlowDetector),
+            Some(Name::PromiseNotDurable) => {
+                of_installation(installation::Mutant::PromiseNotDurable)
+            }
+            Some(Name::LeaseNotWaitedOut) => {
+                of_installation(installation::Mutant::LeaseNotWaitedOut)
+            }
+            Some(Name::DeadlineTooLate) => of_installation(installation::Mutant::DeadlineTooLate),
+        };
+        anyhow::ensure!(
+            subject.protocol() == args.protocol,
+            "that bug is one of another protocol: add --protocol {}",
+            subject.name()
+        );
+        Ok(subject)
+    }
+
+    fn protocol(self) -> Protocol {
+        match self {
+            Subject::NfdL(_) => Protocol::NfdL,
+            Subject::Installation(_) => Protocol::Installation,
+        }
+    }
+
+    fn name(self) -> String {
+        name_of(self.protocol())
+    }
+
+    fn run(self, seed: u64, trace: Option<&mut dyn Write>) -> Outcome {
+        match self {
+            Subject::NfdL(options) => nfd_l::run(seed, &options, trace),
+            Subject::Installation(options) => installation::run(seed, &options, trace),
+        }
     }
 }
 
+/// A value as the command line knows it.
+fn name_of(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
+}
+
 /// Where `-o json` asks for a document on standard output, the trace goes to standard error.
-fn run_one(seed: u64, trace: Option<Format>, options: &Options) -> Summary {
+fn run_one(seed: u64, trace: Option<Format>, subject: Subject) -> Summary {
     let run = |seed| {
         // Flushed when dropped, so that a panic leaves the trace up to it.
         let mut out: Option<BufWriter<Box<dyn Write>>> = trace.map(|format| {
@@ -70,12 +125,12 @@ fn run_one(seed: u64, trace: Option<Format>, options: &Options) -> Summary {
                 Format::Json => Box::new(io::stderr().lock()),
             })
         });
-        nfd_l::run(seed, options, out.as_mut().map(|out| out as &mut dyn Write))
+        subject.run(seed, out.as_mut().map(|out| out as &mut dyn Write))
     };
     run_seeds(seed..seed.saturating_add(1), 1, 1, run, |_| {})
 }
 
-fn run_many(args: &SimArgs, options: &Options) -> Summary {
+fn run_many(args: &SimArgs, subject: Subject) -> Summary {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.map_or(cores, usize::from);
     let bar = ProgressBar::new(args.seeds);
@@ -85,7 +140,7 @@ fn run_many(args: &SimArgs, options: &Options) -> Summary {
         args.first..args.first.saturating_add(args.seeds),
         threads,
         args.max_failures as usize,
-        |seed| nfd_l::run(seed, options, None),
+        |seed| subject.run(seed, None),
         |done| bar.set_position(done),
     );
     bar.finish_and_clear();
@@ -110,10 +165,12 @@ fn exit(summary: &Summary) -> Exit {
 }
 
 fn repeat(failure: &Failure, args: &SimArgs) -> String {
-    use clap::ValueEnum;
-    let mutant = args.mutant.and_then(|mutant| mutant.to_possible_value());
-    let mutant = mutant.map_or(String::new(), |name| format!(" --mutant {}", name.get_name()));
-    format!("mandate sim --seed {}{mutant} --trace", failure.seed)
+    let protocol = match args.protocol {
+        Protocol::NfdL => String::new(),
+        protocol => format!(" --protocol {}", name_of(protocol)),
+    };
+    let mutant = args.mutant.map_or(String::new(), |name| format!(" --mutant {}", name_of(name)));
+    format!("mandate sim --seed {}{protocol}{mutant} --trace", failure.seed)
 }
 
 fn document(summary: &Summary, elapsed: Duration, args: &SimArgs) -> Document {
@@ -128,11 +185,12 @@ fn document(summary: &Summary, elapsed: Duration, args: &SimArgs) -> Document {
         repeat: repeat(failure, args),
     };
     Document {
-        protocol: "nfd-l",
+        protocol: name_of(args.protocol),
         seeds: summary.seeds,
         failures: summary.failures.iter().map(failure).collect(),
         events: summary.events,
         messages: summary.messages,
+        reigns: summary.reigns,
         simulated_s: summary.simulated.as_secs_f64(),
         elapsed_s: elapsed.as_secs_f64(),
         events_per_second: summary.events as f64 / elapsed.as_secs_f64(),
@@ -155,13 +213,15 @@ fn text(summary: &Summary, elapsed: Duration, args: &SimArgs) -> String {
         failed => format!("{} failed", plural(failed, "seed")),
     };
     text + &format!(
-        "NFD-L, {}: {outcome}\n  {} events, {} of simulated time, in {:.1} s: {} events a \
-         second\n  agreement after healing took at most {:.0} % of its bound",
+        "{}, {}: {outcome}\n  {} events, {} of simulated time, in {:.1} s: {} events a \
+         second\n  {} leaders were made; after healing it took at most {:.0} % of the bound",
+        name_of(args.protocol),
         plural(summary.seeds, "seed"),
         count(summary.events as f64),
         readable(summary.simulated),
         elapsed.as_secs_f64(),
         count(summary.events as f64 / elapsed.as_secs_f64()),
+        count(summary.reigns as f64),
         summary.slowest_agreement * 100.0,
     )
 }

@@ -65,7 +65,7 @@ fn two_traces_of_one_seed_are_the_same_bytes() {
         let output = mandate(&["sim", "--seed", "7", "--trace"]);
         let text = stdout(&output);
         // The summary behind it says how long it took.
-        text.lines().take_while(|line| !line.starts_with("NFD-L")).collect::<Vec<_>>().join("\n")
+        text.lines().take_while(|line| !line.starts_with("nfd-l")).collect::<Vec<_>>().join("\n")
     };
     assert_eq!(trace(), trace());
 }

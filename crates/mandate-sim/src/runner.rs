@@ -31,6 +31,8 @@ pub struct Summary {
     pub messages: u64,
     /// Time simulated.
     pub simulated: Duration,
+    /// How often a member became leader.
+    pub reigns: u64,
     /// The longest that any group took to agree, as a share of the bound.
     pub slowest_agreement: f64,
 }
@@ -94,6 +96,7 @@ pub fn run_caught(seed: u64, run: impl Fn(u64) -> Outcome) -> Outcome {
             events: 0,
             messages: 0,
             simulated: Duration::ZERO,
+            reigns: 0,
             agreement: 0.0,
         }
     })
@@ -105,6 +108,7 @@ impl Summary {
         self.events += outcome.events;
         self.messages += outcome.messages;
         self.simulated += outcome.simulated;
+        self.reigns += outcome.reigns;
         self.slowest_agreement = self.slowest_agreement.max(outcome.agreement);
         if let Err(violation) = outcome.verdict {
             self.failures.push(Failure { seed, violation });
@@ -116,6 +120,7 @@ impl Summary {
         self.events += other.events;
         self.messages += other.messages;
         self.simulated += other.simulated;
+        self.reigns += other.reigns;
         self.slowest_agreement = self.slowest_agreement.max(other.slowest_agreement);
         self.failures.extend(other.failures);
     }
@@ -131,6 +136,7 @@ mod tests {
             events: 10,
             messages: 3,
             simulated: Duration::from_secs(1),
+            reigns: 2,
             agreement: 0.5,
         }
     }

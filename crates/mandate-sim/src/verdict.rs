@@ -37,6 +37,8 @@ pub struct Outcome {
     pub messages: u64,
     /// How much time was simulated.
     pub simulated: core::time::Duration,
-    /// How long after healing the members agreed, as a share of the bound.
+    /// How often a member became leader.
+    pub reigns: u64,
+    /// How long after healing the members had a leader, as a share of the bound.
     pub agreement: f64,
 }

@@ -16,7 +16,7 @@ fn seeds(count: u64, max_failures: usize, mutant: Option<Mutant>) -> Summary {
 fn fifty_thousand_seeds_violate_nothing() {
     let summary = seeds(50_000, 3, None);
     assert_eq!(summary.failures, []);
-    assert!(summary.slowest_agreement > 10.0, "many terms must have been held in some runs");
+    assert!(summary.reigns > 400_000, "eight leaders a run: {}", summary.reigns);
 }
 
 /// The invariant of correctness that caught the mutant; it may upset liveness before.

@@ -1,7 +1,9 @@
 //! The installation of leaders under simulation: claims at random, faults, and what must hold of
 //! terms and mandates.
 
-use mandate_proto::identity::MemberId;
+use core::time::Duration;
+
+use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::machine::Effects;
 use mandate_proto::pole::installation::{
     self, Config, Effect, Event, Guarantee, Input, Installation, Message, Promised,
@@ -51,14 +53,15 @@ impl Subject for Installation {
         let mut start = installation::Boot { stored: boot.stored, is_new: boot.is_new };
         match setup.mutant {
             Some(Mutant::PromiseNotDurable) => {
-                start = installation::Boot { stored: None, is_new: true };
+                let forgotten =
+                    |_| Promised { term: Term::NONE, to: config.me, lease: Duration::ZERO };
+                start.stored = start.stored.map(forgotten);
             }
             Some(Mutant::LeaseNotWaitedOut) => {
-                start.stored =
-                    start.stored.map(|p| Promised { lease: core::time::Duration::ZERO, ..p });
+                start.stored = start.stored.map(|p| Promised { lease: Duration::ZERO, ..p });
             }
             // Every other member believes leases to be half as long as they are taken for.
-            Some(Mutant::DeadlineTooLate) if config.me.get() % 2 == 0 => {
+            Some(Mutant::DeadlineTooLate) if config.me.get().is_multiple_of(2) => {
                 if let Guarantee::Leased { lease, .. } = &mut config.guarantee {
                     *lease /= 2;
                 }

@@ -57,16 +57,24 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
         violation: None,
     };
     let world = World::new(seed, hosts, setting.rough, setting.machinery, watch);
-    let mut run = Run { world, leased: guarantee != Guarantee::Fenced, lease, random, setting };
+    let mut run = Run {
+        world,
+        leased: guarantee != Guarantee::Fenced,
+        lease,
+        random,
+        setting,
+        agreement: 0.0,
+    };
     run.weather_the_storm(seed);
     run.demand_a_leader();
-    let Run { world, .. } = run;
+    let Run { world, agreement, .. } = run;
     Outcome {
         verdict: world.observer.violation.clone().map_or(Ok(()), Err),
         events: world.counts().events,
         messages: world.counts().messages,
         simulated: world.now().since_start(),
-        agreement: world.observer.one_leader.terms() as f64,
+        reigns: world.observer.one_leader.terms() as u64,
+        agreement,
     }
 }
 
@@ -76,6 +84,7 @@ struct Run<'a> {
     random: Random,
     leased: bool,
     lease: Duration,
+    agreement: f64,
 }
 
 impl Run<'_> {
@@ -137,7 +146,8 @@ impl Run<'_> {
         let given_up = self.lease.max(self.setting.interval * 4);
         let patience = given_up * 2 + self.lease;
         let patience = patience + (delay + machinery.lateness + machinery.write_time) * 6;
-        let until = self.world.now() + patience;
+        let began = self.world.now();
+        let until = began + patience;
         let host = self.random.pick(&voters);
         while self.world.now() < until && !self.world.observer.is_done() && !self.is_led() {
             self.world.tell(host, Input::Claim { epoch: Term::new(1) });
@@ -145,6 +155,8 @@ impl Run<'_> {
             let pause = (delay + machinery.lateness + machinery.write_time) * 3;
             self.run_until(now + pause);
         }
+        let took = self.world.now() - began;
+        self.agreement = took.as_secs_f64() / patience.as_secs_f64();
         if !self.world.observer.is_done() && !self.is_led() {
             let what = format!("nobody was installed {patience:?} after the leases had run out");
             let invariant = "installation";

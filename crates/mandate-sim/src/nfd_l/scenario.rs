@@ -81,6 +81,7 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
         events: world.counts().events,
         messages: world.counts().messages,
         simulated: world.now().since_start(),
+        reigns: world.observer.agreement.reigns(),
         agreement,
     }
 }

@@ -5,7 +5,7 @@ use mandate_proto::identity::MemberId;
 use mandate_proto::nfd_l::{Event, NfdL};
 
 use crate::fault::Fault;
-use crate::host::host_of;
+use crate::host::{host_of, member};
 use crate::subject::{Moment, Observation};
 use crate::time::SimTime;
 
@@ -17,6 +17,7 @@ pub struct Agreement {
     outputs: Vec<Output>,
     agreed: Option<(MemberId, SimTime)>,
     changes: u64,
+    reigns: u64,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -29,7 +30,7 @@ impl Agreement {
     /// Watches `size` members.
     pub fn new(size: usize) -> Self {
         let down = Output { up: false, leader: None };
-        Agreement { outputs: vec![down; size], agreed: None, changes: 0 }
+        Agreement { outputs: vec![down; size], agreed: None, changes: 0, reigns: 0 }
     }
 
     /// Takes note of starts, crashes and changes of leader.
@@ -41,6 +42,7 @@ impl Agreement {
             Observation::Told(Event::LeaderChanged { leader, .. }) => {
                 output.leader = *leader;
                 self.changes += 1;
+                self.reigns += u64::from(*leader == Some(member(moment.host)));
             }
             _ => return,
         }
@@ -65,6 +67,11 @@ impl Agreement {
     /// How often any output has changed.
     pub fn changes(&self) -> u64 {
         self.changes
+    }
+
+    /// How often a member became leader.
+    pub fn reigns(&self) -> u64 {
+        self.reigns
     }
 
     /// Each member that is up, and whom it names.

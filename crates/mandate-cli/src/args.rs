@@ -243,8 +243,8 @@ pub(crate) enum MutantName {
     PromiseNotDurable,
     /// installation: a restarted member promises at once.
     LeaseNotWaitedOut,
-    /// installation: a leader relies on its lease for too long.
-    DeadlineTooLate,
+    /// installation: leadership is a cached flag, not a deadline compared at the call.
+    CachedCheck,
 }
 
 #[derive(Debug, Subcommand)]

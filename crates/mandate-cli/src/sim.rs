@@ -81,7 +81,7 @@ impl Subject {
             Some(Name::LeaseNotWaitedOut) => {
                 of_installation(installation::Mutant::LeaseNotWaitedOut)
             }
-            Some(Name::DeadlineTooLate) => of_installation(installation::Mutant::DeadlineTooLate),
+            Some(Name::CachedCheck) => of_installation(installation::Mutant::CachedCheck),
         };
         anyhow::ensure!(
             subject.protocol() == args.protocol,

@@ -41,6 +41,6 @@ fn a_lease_that_is_not_waited_out_after_a_restart_is_caught() {
 }
 
 #[test]
-fn a_deadline_that_outlasts_the_leases_is_caught() {
-    assert_eq!(caught(Mutant::DeadlineTooLate, 20_000), "one mandate at a time");
+fn leadership_as_a_cached_flag_is_caught() {
+    assert_eq!(caught(Mutant::CachedCheck, 20_000), "one mandate at a time");
 }

@@ -6,7 +6,7 @@
 //!
 //! | term | what it measures | better is |
 //! | --- | --- | --- |
-//! | `history` | the position of the member's log (theta_z) | more |
+//! | `history` | the position of the member's log (theta_z; exact up to 2^53) | more |
 //! | `requests` | requests that clients send to it a second (theta_r) | more |
 //! | `consensus` | time to commit if it led: the round trip to the quorum's slowest (theta_c) | less |
 //! | `latency` | mean request latency if it led (theta_l) | less |
@@ -116,6 +116,8 @@ impl Term {
             Some(width) => libm::floor(value / width) * width,
             None => value,
         };
+        // A value so large that its class cannot be counted is in a class of its own.
+        let classed = if classed.is_finite() { classed } else { value };
         if self.measure.is_time() { -classed } else { classed }
     }
 }
@@ -162,6 +164,10 @@ impl Oracle {
         }
         if terms.len() > MAX_COMPONENTS {
             return Err(InvalidOracle::TooLong(terms.len()));
+        }
+        let sound = |width: f64| width.is_finite() && width > 0.0;
+        if let Some(term) = terms.iter().find(|term| !term.class.is_none_or(sound)) {
+            return Err(InvalidOracle::UnsoundClass(term.measure.name()));
         }
         Ok(Oracle { terms })
     }
@@ -226,8 +232,9 @@ pub fn quorum(size: usize) -> usize {
 
 /// How far `to` is behind `from` in order of ids, going round.
 fn turns_between(members: &[MemberId], from: MemberId, to: MemberId) -> usize {
-    let place = |id| members.iter().position(|member| *member == id).unwrap_or(0);
     let size = members.len().max(1);
+    // A leader that is no member any more counts as the last of the round.
+    let place = |id| members.iter().position(|member| *member == id).unwrap_or(size - 1);
     (place(to) + size - place(from) - 1) % size + 1
 }
 

@@ -21,6 +21,9 @@ pub enum InvalidOracle {
          rotating, preference, constant, application"
     )]
     UnknownMeasure(String),
+    /// A width that is not a number above zero.
+    #[error("classes of `{0}` must have a width above zero")]
+    UnsoundClass(&'static str),
     /// A class without its width, or with one that is none.
     #[error("`{text}` is no width for classes of `{measure}`: {expected}")]
     InvalidClass {

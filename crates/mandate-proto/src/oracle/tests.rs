@@ -137,6 +137,21 @@ fn what_is_no_oracle_says_what_is_wrong_and_what_to_write() {
 }
 
 #[test]
+fn no_value_and_no_class_makes_a_score_that_cannot_be_compared() {
+    let mut view = view([Some(1.0); 4]);
+    for value in [1e308, -1e308, f64::MAX, f64::MIN, 5e-324] {
+        view.application = Some(value);
+        for text in ["application", "application/0.01", "application/1e-300", "application/1e300"] {
+            assert!(oracle(text).score(&view).is_ok(), "{value} by {text}");
+        }
+    }
+    for class in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let term = Term { measure: Measure::History, class: Some(class) };
+        assert_eq!(Oracle::new(vec![term]), Err(InvalidOracle::UnsoundClass("history")));
+    }
+}
+
+#[test]
 fn a_ranking_says_what_decided() {
     let mut near = view([Some(10.0); 4]);
     near.history = Some(5);

@@ -17,7 +17,8 @@
 //! A promise is a lease on the promiser's clock, from when it is made: until it ends, or is
 //! released, nobody else is promised anything. The leader renews by claiming its term again, and
 //! counts its own deadline from when it *sent* what a quorum has answered, less the allowance. So
-//! whatever the delays, its deadline comes before the leases end that it rests on.
+//! whatever the delays, its deadline comes before the leases end that it rests on. A claim says for
+//! how long it will be relied on, so members need not be set up alike.
 //!
 //! A member that was restarted waits for a full lease before it promises again: it does not know
 //! when the promise on its disk was last renewed. The lease is stored with the promise, so that a
@@ -27,6 +28,9 @@
 //! knows that it is new says so ([`Boot::is_new`]).
 //!
 //! # Bounds
+//!
+//! A claim that was delayed until after its release binds once more, for a lease at most: that is
+//! safe, and costs time only.
 //!
 //! One answer to a claim; one claim to each member per renewal, a third of the lease apart (or
 //! [`Config::retry`]). A leader remembers its last [`SENDS`] claims, and one answer of each member.
@@ -40,8 +44,18 @@ use crate::machine::{self, Effects, Machine};
 use crate::oracle::quorum;
 use crate::time::Instant;
 
-/// Claims of which an answer still counts: older ones would renew next to nothing.
-pub const SENDS: usize = 16;
+/// Claims of which an answer still counts. A claim is repeated at most 32 times a lease, so older
+/// ones would renew nothing.
+pub const SENDS: usize = 64;
+
+/// No lease is longer: a claim that asks for more is refused, lest a wrong number block a group.
+pub const MAX_LEASE: Duration = Duration::from_secs(86_400);
+
+/// Terms beyond this were not counted up by anyone: a group that elected a thousand times a second
+/// would need millions of years. What names one is ignored, lest it use up all terms.
+fn is_plausible(term: Term) -> bool {
+    term.get() < 1 << 62
+}
 
 /// What a leader may rely on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +64,7 @@ pub enum Guarantee {
     Fenced,
     /// Besides, one at any instant.
     Leased {
-        /// How long a promise binds.
+        /// How long a promise binds; [`MAX_LEASE`] at most.
         lease: Duration,
         /// The drift allowance, in parts of a thousand of the lease: at least twice what a clock
         /// may be off.
@@ -62,7 +76,7 @@ impl Guarantee {
     fn lease(self) -> Duration {
         match self {
             Guarantee::Fenced => Duration::ZERO,
-            Guarantee::Leased { lease, .. } => lease,
+            Guarantee::Leased { lease, .. } => lease.min(MAX_LEASE),
         }
     }
 }
@@ -110,6 +124,8 @@ pub enum Message {
         term: Term,
         /// Which claim this is; answered with it.
         number: u64,
+        /// How long the claimant will rely on the answer; zero without leases.
+        lease: Duration,
     },
     /// Promised, or renewed.
     Promise {
@@ -179,6 +195,8 @@ pub enum Reason {
     Expired,
     /// No quorum promised it in time.
     NoQuorum,
+    /// It was not even claimed: we have promised another and must wait, or have no vote.
+    Bound,
 }
 
 /// What the machine asks for.
@@ -262,9 +280,10 @@ impl Installation {
 
     /// Until when a quorum is bound, reckoned from when we sent what it answered.
     fn sure_until(&self, claim: &Claim) -> Option<Instant> {
-        let Guarantee::Leased { lease, allowance_per_mille } = self.config.guarantee else {
+        let Guarantee::Leased { allowance_per_mille, .. } = self.config.guarantee else {
             return None;
         };
+        let lease = self.config.guarantee.lease();
         let mut sent: Vec<_> = claim.answered.values().copied().collect();
         sent.sort_unstable_by(|a, b| b.cmp(a));
         // Our own promise binds for as long as we claim; the others of a quorum must answer.
@@ -278,13 +297,18 @@ impl Installation {
 
     fn begin_claim(&mut self, epoch: Term, now: Instant, effects: &mut Effects<Effect>) {
         let promised = self.promised.map_or(Term::NONE, |promised| promised.term);
-        let above = promised.max(self.highest).next().unwrap_or(self.highest);
-        // Bound to another, or without a vote, we could not even promise ourselves.
-        if self.claim.is_some() || !self.may_promise(self.config.me, now) {
+        // Terms have run out: better no leader than a term used twice.
+        let Some(above) = promised.max(self.highest).next() else { return };
+        if self.claim.is_some() || !is_plausible(epoch) {
             return;
         }
         let term = above.max(epoch);
-        self.promise(term, self.config.me, now, effects);
+        // Bound to another, or without a vote, we could not even promise ourselves.
+        if !self.may_promise(self.config.me, now) {
+            effects.push(Effect::Tell(Event::Lost { term, reason: Reason::Bound }));
+            return;
+        }
+        self.promise(term, self.config.me, Duration::ZERO, now, effects);
         self.claim = Some(Claim {
             term,
             began: now,
@@ -294,7 +318,7 @@ impl Installation {
             next: now,
         });
         self.send_claim(now, effects);
-        self.check_held(effects);
+        self.check_held(now, effects);
     }
 
     fn send_claim(&mut self, now: Instant, effects: &mut Effects<Effect>) {
@@ -304,12 +328,15 @@ impl Installation {
         if claim.sends.len() > SENDS {
             claim.sends.pop_front();
         }
+        let lease = self.config.guarantee.lease();
         let pause = match self.config.guarantee {
-            Guarantee::Leased { lease, .. } if claim.holds => lease / 3,
-            _ => self.config.retry,
+            Guarantee::Leased { .. } if claim.holds => lease / 3,
+            Guarantee::Leased { .. } => self.config.retry.clamp(lease / 32, lease / 3),
+            Guarantee::Fenced => self.config.retry,
         };
         claim.next = now + pause.max(Duration::from_millis(1));
-        effects.push(Effect::Broadcast(Message::Claim { term: claim.term, number: self.numbers }));
+        let (term, number) = (claim.term, self.numbers);
+        effects.push(Effect::Broadcast(Message::Claim { term, number, lease }));
     }
 
     /// Whether we are free to promise: not bound to another. A claim of our own does not bind us
@@ -319,9 +346,18 @@ impl Installation {
         self.has_vote && !(self.promised.is_some_and(bound) && now < self.bound_until)
     }
 
-    /// Promises, durably before anything that follows in the effects.
-    fn promise(&mut self, term: Term, to: MemberId, now: Instant, effects: &mut Effects<Effect>) {
-        let promised = Promised { term, to, lease: self.config.guarantee.lease() };
+    /// Promises, durably before anything that follows in the effects; for as long as the other
+    /// will rely on it, or as long as we grant ourselves, whichever is longer.
+    fn promise(
+        &mut self,
+        term: Term,
+        to: MemberId,
+        relied_on: Duration,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        let lease = self.config.guarantee.lease().max(relied_on);
+        let promised = Promised { term, to, lease };
         if self.promised != Some(promised) {
             self.promised = Some(promised);
             effects.push(Effect::Persist(promised));
@@ -332,15 +368,15 @@ impl Installation {
     fn receive_claim(
         &mut self,
         from: MemberId,
-        term: Term,
-        number: u64,
+        (term, number, lease): (Term, u64, Duration),
         now: Instant,
         effects: &mut Effects<Effect>,
     ) {
         let promised = self.promised.map_or(Term::NONE, |promised| promised.term);
         let renews = self.promised.is_some_and(|p| p.term == term && p.to == from);
         let leads_still = self.mandate(now).is_some_and(|(_, until)| until.is_some());
-        if !(renews || term > promised && self.may_promise(from, now) && !leads_still) {
+        let free = term > promised && self.may_promise(from, now) && !leads_still;
+        if !(renews || free) || lease > MAX_LEASE {
             let message = Message::Refuse { term, promised };
             effects.push(Effect::Send { to: from, message });
             return;
@@ -348,7 +384,7 @@ impl Installation {
         if !renews {
             self.lose(Reason::Superseded, effects);
         }
-        self.promise(term, from, now, effects);
+        self.promise(term, from, lease, now, effects);
         effects.push(Effect::Send { to: from, message: Message::Promise { term, number } });
     }
 
@@ -357,6 +393,7 @@ impl Installation {
         from: MemberId,
         term: Term,
         number: u64,
+        now: Instant,
         effects: &mut Effects<Effect>,
     ) {
         let Some(claim) = self.claim.as_mut().filter(|claim| claim.term == term) else { return };
@@ -364,12 +401,21 @@ impl Installation {
         let Some((_, sent)) = sent.copied() else { return };
         let answered = claim.answered.entry(from).or_insert(sent);
         *answered = (*answered).max(sent);
-        self.check_held(effects);
+        self.check_held(now, effects);
     }
 
-    fn check_held(&mut self, effects: &mut Effects<Effect>) {
-        let Some(claim) = &mut self.claim else { return };
-        if !claim.holds && claim.answered.len() + 1 >= quorum(self.config.members.len()) {
+    /// Whether a quorum has promised, and with leases is still bound.
+    fn check_held(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        let Some(claim) = self.claim.as_ref().filter(|claim| !claim.holds) else { return };
+        let promised = claim.answered.len() + 1 >= quorum(self.config.members.len());
+        let bound = match self.config.guarantee {
+            Guarantee::Fenced => true,
+            Guarantee::Leased { .. } => self.sure_until(claim).is_some_and(|sure| now < sure),
+        };
+        if promised
+            && bound
+            && let Some(claim) = &mut self.claim
+        {
             claim.holds = true;
             effects.push(Effect::Tell(Event::Installed { term: claim.term }));
         }
@@ -392,7 +438,7 @@ impl Installation {
     /// When to give up a claim that no quorum promises. Two claimants that each bind a part of the
     /// group would otherwise renew these promises, and keep each other out, for ever.
     fn gives_up(&self, claim: &Claim) -> Option<Instant> {
-        let patience = self.config.guarantee.lease().max(self.config.retry * 4);
+        let patience = self.config.guarantee.lease().max(self.config.retry.saturating_mul(4));
         (!claim.holds).then_some(claim.began + patience)
     }
 }
@@ -411,20 +457,23 @@ impl Machine for Installation {
                     return;
                 }
                 match message {
-                    Message::Claim { term, number } => {
+                    Message::Claim { term, number, lease } if is_plausible(term) => {
                         self.highest = self.highest.max(term);
-                        self.receive_claim(from, term, number, now, effects);
+                        self.receive_claim(from, (term, number, lease), now, effects);
                     }
                     Message::Promise { term, number } => {
-                        self.receive_promise(from, term, number, effects);
+                        self.receive_promise(from, term, number, now, effects);
                     }
-                    Message::Refuse { term, promised } => {
+                    Message::Refuse { term, promised } if is_plausible(promised) => {
                         self.highest = self.highest.max(promised);
                         let ours = self.claim.as_ref().is_some_and(|claim| claim.term == term);
-                        if ours && promised > term {
-                            self.lose(Reason::Superseded, effects);
+                        // While a lease holds, one that promised another is in the minority.
+                        let leased = self.mandate(now).is_some_and(|(_, until)| until.is_some());
+                        if ours && promised > term && !leased {
+                            self.release(Reason::Superseded, effects);
                         }
                     }
+                    Message::Claim { .. } | Message::Refuse { .. } => {}
                     Message::Release { term } => {
                         if self.promised.is_some_and(|p| p.term == term && p.to == from) {
                             self.bound_until = self.bound_until.min(now);

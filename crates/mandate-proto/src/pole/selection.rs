@@ -9,8 +9,8 @@
 //!
 //! # What it gives
 //!
-//! On timely links all members that are up select the same leader, the one with the best score.
-//! Otherwise members may select different leaders, or one that has just crashed: selection is
+//! On timely links, and with suspicions that are right, all members that are up select the same
+//! leader, the one with the best score when the epoch began. Otherwise members may select different leaders, or one that has just crashed: selection is
 //! unreliable by design (it is the paper's Omega), and what makes a leader *safe* is a quorum of
 //! promises, which is not part of it.
 //!
@@ -187,6 +187,9 @@ pub struct Selection {
     epoch: Term,
     leader: Option<MemberId>,
     score: Option<Score>,
+    /// The score that we take part with in this epoch: it must not change while it lasts, or
+    /// members that have concluded have another leader than those that have not.
+    own: Option<Score>,
     best: Option<Proposal>,
     /// Own scores of those that have proposed in this epoch.
     proposed: BTreeMap<MemberId, Option<Score>>,
@@ -207,6 +210,7 @@ impl Selection {
             epoch: Term::NONE,
             leader: None,
             score: None,
+            own: None,
             best: None,
             proposed: BTreeMap::new(),
             votes: BTreeMap::new(),
@@ -232,8 +236,8 @@ impl Selection {
         &self.proposed
     }
 
-    fn own_proposal(&self) -> Option<Proposal> {
-        self.score.map(|score| Proposal { score, id: self.config.me })
+    fn proposal_of(&self, score: Option<Score>) -> Option<Proposal> {
+        score.map(|score| Proposal { score, id: self.config.me })
     }
 
     /// Lines 14 to 18.
@@ -241,26 +245,32 @@ impl Selection {
         // Epochs do not run out: one a nanosecond would last 584 years.
         let epoch = self.epoch.next().unwrap_or(self.epoch);
         self.backoff = 1;
-        self.start_epoch(epoch, self.own_proposal(), now, effects);
+        self.start_epoch(epoch, None, now, effects);
     }
 
     /// Lines 10 to 13.
     fn start_epoch(
         &mut self,
         epoch: Term,
-        best: Option<Proposal>,
+        heard: Option<Proposal>,
         now: Instant,
         effects: &mut Effects<Effect>,
     ) {
         self.epoch = epoch;
         self.leader = None;
-        self.best = best;
+        self.own = self.score;
+        self.best = self.proposal_of(self.own).max(heard);
         self.proposed.clear();
         self.votes.clear();
         self.timers.clear(Timer::Election);
-        self.timers.set(Timer::Retry, now + self.config.timeout * self.backoff);
+        self.start_retry(now);
         self.broadcast(effects);
-        self.count(self.config.me, self.score, now, effects);
+        self.count(self.config.me, self.own, now, effects);
+    }
+
+    fn start_retry(&mut self, now: Instant) {
+        let pause = self.config.timeout.saturating_mul(self.backoff);
+        self.timers.set(Timer::Retry, now + pause);
     }
 
     /// Lines 33 to 49.
@@ -280,7 +290,7 @@ impl Selection {
         }
         let best = best.filter(|proposal| self.is_member(proposal.id));
         if epoch > self.epoch {
-            self.start_epoch(epoch, self.own_proposal().max(best), now, effects);
+            self.start_epoch(epoch, best, now, effects);
         } else if epoch < self.epoch || best < self.best {
             let message = self.proposal();
             effects.push(Effect::Send { to: from, message });
@@ -359,7 +369,7 @@ impl Selection {
     }
 
     fn proposal(&self) -> Message {
-        Message::Propose { epoch: self.epoch, own: self.score, best: self.best }
+        Message::Propose { epoch: self.epoch, own: self.own, best: self.best }
     }
 
     fn broadcast(&self, effects: &mut Effects<Effect>) {
@@ -413,11 +423,14 @@ impl Machine for Selection {
         // Lines 20 to 25.
         if self.timers.expired(Timer::Retry, now).is_some() {
             self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
-            self.timers.set(Timer::Retry, now + self.config.timeout * self.backoff);
-            // The score may have become known, or better, meanwhile.
-            self.best = self.best.max(self.own_proposal());
+            self.start_retry(now);
+            if self.best.is_none() {
+                // Nobody is a candidate yet; we may be one by now.
+                self.own = self.score;
+                self.best = self.proposal_of(self.own);
+            }
             self.broadcast(effects);
-            self.count(self.config.me, self.score, now, effects);
+            self.count(self.config.me, self.own, now, effects);
         }
     }
 

@@ -6,7 +6,7 @@ use core::time::Duration;
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::machine::Effects;
 use mandate_proto::pole::installation::{
-    self, Config, Effect, Event, Guarantee, Input, Installation, Message, Promised,
+    self, Config, Effect, Event, Input, Installation, Message, Promised,
 };
 use mandate_proto::time::Instant;
 
@@ -33,8 +33,8 @@ pub enum Mutant {
     PromiseNotDurable,
     /// A restarted member promises at once.
     LeaseNotWaitedOut,
-    /// A leader relies on its lease for longer than it was granted.
-    DeadlineTooLate,
+    /// Leadership is a flag that events set and clear, instead of a deadline compared at the call.
+    CachedCheck,
 }
 
 impl Subject for Installation {
@@ -49,7 +49,7 @@ impl Subject for Installation {
         now: Instant,
         effects: &mut Effects<Effect>,
     ) -> Self {
-        let mut config = setup.config.clone();
+        let config = setup.config.clone();
         let mut start = installation::Boot { stored: boot.stored, is_new: boot.is_new };
         match setup.mutant {
             Some(Mutant::PromiseNotDurable) => {
@@ -60,13 +60,8 @@ impl Subject for Installation {
             Some(Mutant::LeaseNotWaitedOut) => {
                 start.stored = start.stored.map(|p| Promised { lease: Duration::ZERO, ..p });
             }
-            // Every other member believes leases to be half as long as they are taken for.
-            Some(Mutant::DeadlineTooLate) if config.me.get().is_multiple_of(2) => {
-                if let Guarantee::Leased { lease, .. } = &mut config.guarantee {
-                    *lease /= 2;
-                }
-            }
-            Some(Mutant::DeadlineTooLate) | None => {}
+            // Acts where the mandate is asked for.
+            Some(Mutant::CachedCheck) | None => {}
         }
         Installation::start(config, start, now, effects)
     }

@@ -53,12 +53,14 @@ fn answer(to: u32, message: Message) -> Effect {
 #[test]
 fn a_promise_is_durable_before_it_is_said() {
     let mut member = start(2, LEASED);
-    let effects = hear(&mut member, 1, Message::Claim { term: TERM, number: 1 }, at(0));
+    let effects =
+        hear(&mut member, 1, Message::Claim { term: TERM, number: 1, lease: LEASE }, at(0));
     let promised = Promised { term: TERM, to: p(1), lease: LEASE };
     let said = answer(1, Message::Promise { term: TERM, number: 1 });
     assert_eq!(effects, [Effect::Persist(promised), said]);
     // A renewal is not written again.
-    let effects = hear(&mut member, 1, Message::Claim { term: TERM, number: 2 }, at(300));
+    let effects =
+        hear(&mut member, 1, Message::Claim { term: TERM, number: 2, lease: LEASE }, at(300));
     assert_eq!(effects, [answer(1, Message::Promise { term: TERM, number: 2 })]);
 }
 
@@ -66,8 +68,9 @@ fn a_promise_is_durable_before_it_is_said() {
 fn a_term_is_promised_to_one_leader_only() {
     for guarantee in [Guarantee::Fenced, LEASED] {
         let mut member = start(2, guarantee);
-        hear(&mut member, 1, Message::Claim { term: TERM, number: 1 }, at(0));
-        let effects = hear(&mut member, 3, Message::Claim { term: TERM, number: 1 }, at(5000));
+        hear(&mut member, 1, Message::Claim { term: TERM, number: 1, lease: LEASE }, at(0));
+        let effects =
+            hear(&mut member, 3, Message::Claim { term: TERM, number: 1, lease: LEASE }, at(5000));
         assert_eq!(effects, [answer(3, Message::Refuse { term: TERM, promised: TERM })]);
     }
 }
@@ -92,7 +95,7 @@ fn renewals_move_the_deadline_and_their_absence_ends_the_mandate() {
     tick(&mut leader, at(100));
     assert_eq!(leader.deadline(), Some(at(100) + LEASE / 3));
     let sent = tick(&mut leader, at(440));
-    assert_eq!(sent, [Effect::Broadcast(Message::Claim { term: TERM, number: 3 })]);
+    assert_eq!(sent, [Effect::Broadcast(Message::Claim { term: TERM, number: 3, lease: LEASE })]);
     hear(&mut leader, 3, Message::Promise { term: TERM, number: 3 }, at(800));
     assert_eq!(leader.mandate(at(800)), Some((TERM, Some(at(1430)))));
     let lost = Event::Lost { term: TERM, reason: Reason::Expired };
@@ -102,8 +105,8 @@ fn renewals_move_the_deadline_and_their_absence_ends_the_mandate() {
 #[test]
 fn a_lease_blocks_others_until_it_ends_or_is_released() {
     let mut member = start(2, LEASED);
-    hear(&mut member, 1, Message::Claim { term: TERM, number: 1 }, at(0));
-    let higher = Message::Claim { term: Term::new(2), number: 1 };
+    hear(&mut member, 1, Message::Claim { term: TERM, number: 1, lease: LEASE }, at(0));
+    let higher = Message::Claim { term: Term::new(2), number: 1, lease: LEASE };
     let refused = answer(3, Message::Refuse { term: Term::new(2), promised: TERM });
     assert_eq!(hear(&mut member, 3, higher, at(999)), [refused]);
     let mut released = member.clone();
@@ -115,7 +118,7 @@ fn a_lease_blocks_others_until_it_ends_or_is_released() {
     }
     // Who is not the leader cannot release.
     let mut member = start(2, LEASED);
-    hear(&mut member, 1, Message::Claim { term: TERM, number: 1 }, at(0));
+    hear(&mut member, 1, Message::Claim { term: TERM, number: 1, lease: LEASE }, at(0));
     hear(&mut member, 3, Message::Release { term: TERM }, at(1));
     let refused = answer(3, Message::Refuse { term: Term::new(2), promised: TERM });
     assert_eq!(hear(&mut member, 3, higher, at(500)), [refused]);
@@ -127,7 +130,7 @@ fn a_restarted_member_waits_a_full_lease_of_the_length_it_had_granted() {
     let short = Guarantee::Leased { lease: LEASE / 10, allowance_per_mille: 10 };
     let boot = Boot { stored, is_new: false };
     let mut member = Installation::start(config(2, short), boot, at(0), &mut Effects::new());
-    let higher = Message::Claim { term: Term::new(2), number: 1 };
+    let higher = Message::Claim { term: Term::new(2), number: 1, lease: LEASE };
     let refused = answer(3, Message::Refuse { term: Term::new(2), promised: TERM });
     assert_eq!(hear(&mut member, 3, higher, at(999)), [refused]);
     assert_eq!(hear(&mut member, 3, higher, at(1000)).len(), 2);
@@ -146,9 +149,11 @@ fn a_new_member_writes_down_that_it_exists() {
 fn a_member_without_its_disk_has_no_vote() {
     let boot = Boot { stored: None, is_new: false };
     let mut member = Installation::start(config(2, LEASED), boot, at(0), &mut Effects::new());
-    let effects = hear(&mut member, 1, Message::Claim { term: TERM, number: 1 }, at(9000));
+    let effects =
+        hear(&mut member, 1, Message::Claim { term: TERM, number: 1, lease: LEASE }, at(9000));
     assert_eq!(effects, [answer(1, Message::Refuse { term: TERM, promised: Term::NONE })]);
-    assert!(claim(&mut member, at(9000)).is_empty());
+    let bound = Event::Lost { term: Term::new(2), reason: Reason::Bound };
+    assert_eq!(claim(&mut member, at(9000)), [Effect::Tell(bound)]);
 }
 
 #[test]
@@ -157,12 +162,12 @@ fn fenced_a_higher_term_deposes_at_once_and_a_lower_one_is_refused() {
     claim(&mut leader, at(0));
     hear(&mut leader, 2, Message::Promise { term: TERM, number: 1 }, at(40));
     assert_eq!(leader.mandate(at(1_000_000)), Some((TERM, None)));
-    let higher = Message::Claim { term: Term::new(5), number: 1 };
+    let higher = Message::Claim { term: Term::new(5), number: 1, lease: LEASE };
     let effects = hear(&mut leader, 3, higher, at(50));
     let lost = Event::Lost { term: TERM, reason: Reason::Superseded };
     assert_eq!(effects[0], Effect::Tell(lost));
     assert_eq!(leader.mandate(at(51)), None);
-    let lower = Message::Claim { term: Term::new(4), number: 1 };
+    let lower = Message::Claim { term: Term::new(4), number: 1, lease: LEASE };
     let refused = Message::Refuse { term: Term::new(4), promised: Term::new(5) };
     assert_eq!(hear(&mut leader, 2, lower, at(60)), [answer(2, refused)]);
 }
@@ -172,7 +177,7 @@ fn leased_a_leader_refuses_to_be_deposed_while_its_mandate_holds() {
     let mut leader = start(1, LEASED);
     claim(&mut leader, at(0));
     hear(&mut leader, 2, Message::Promise { term: TERM, number: 1 }, at(40));
-    let higher = Message::Claim { term: Term::new(5), number: 1 };
+    let higher = Message::Claim { term: Term::new(5), number: 1, lease: LEASE };
     let refused = answer(3, Message::Refuse { term: Term::new(5), promised: TERM });
     assert_eq!(hear(&mut leader, 3, higher, at(989)), [refused]);
     assert_eq!(hear(&mut leader, 3, higher, at(990)).len(), 3);
@@ -184,9 +189,14 @@ fn a_claim_that_is_refused_for_a_higher_term_is_given_up_and_the_next_is_higher_
     claim(&mut member, at(0));
     let refuse = Message::Refuse { term: TERM, promised: Term::new(7) };
     let lost = Event::Lost { term: TERM, reason: Reason::Superseded };
-    assert_eq!(hear(&mut member, 3, refuse, at(10)), [Effect::Tell(lost)]);
+    let release = Effect::Broadcast(Message::Release { term: TERM });
+    assert_eq!(hear(&mut member, 3, refuse, at(10)), [Effect::Tell(lost), release]);
     let effects = claim(&mut member, at(20));
-    assert!(effects.contains(&Effect::Broadcast(Message::Claim { term: Term::new(8), number: 2 })));
+    assert!(effects.contains(&Effect::Broadcast(Message::Claim {
+        term: Term::new(8),
+        number: 2,
+        lease: LEASE
+    })));
 }
 
 #[test]
@@ -199,7 +209,7 @@ fn a_resignation_is_immediate_and_told_to_all() {
     assert_eq!(effects, [Effect::Tell(lost), Effect::Broadcast(Message::Release { term: TERM })]);
     assert_eq!(leader.mandate(at(51)), None);
     // It follows whoever comes next, at once.
-    let next = Message::Claim { term: Term::new(2), number: 1 };
+    let next = Message::Claim { term: Term::new(2), number: 1, lease: LEASE };
     assert_eq!(hear(&mut leader, 2, next, at(52)).len(), 2);
 }
 
@@ -214,6 +224,62 @@ fn a_claim_that_no_quorum_promises_is_given_up_and_frees_those_who_did() {
     let lost = Event::Lost { term: TERM, reason: Reason::NoQuorum };
     assert_eq!(effects, [Effect::Tell(lost), Effect::Broadcast(Message::Release { term: TERM })]);
     assert_eq!(member.deadline(), None);
+}
+
+#[test]
+fn a_promise_binds_for_as_long_as_the_leader_relies_on_it() {
+    let short = Guarantee::Leased { lease: LEASE / 10, allowance_per_mille: 10 };
+    let mut member = start(2, short);
+    let effects =
+        hear(&mut member, 1, Message::Claim { term: TERM, number: 1, lease: LEASE }, at(0));
+    assert_eq!(effects[0], Effect::Persist(Promised { term: TERM, to: p(1), lease: LEASE }));
+    let higher = Message::Claim { term: Term::new(2), number: 1, lease: LEASE / 10 };
+    assert_eq!(hear(&mut member, 3, higher, at(999)).len(), 1, "refused");
+    // And one that asks for years is not believed.
+    let greedy = Message::Claim { term: Term::new(3), number: 1, lease: Duration::MAX };
+    assert_eq!(hear(&mut member, 3, greedy, at(2000)).len(), 1, "refused");
+}
+
+#[test]
+fn answers_that_come_too_late_install_nobody() {
+    let mut leader = start(1, LEASED);
+    claim(&mut leader, at(0));
+    assert!(hear(&mut leader, 2, Message::Promise { term: TERM, number: 1 }, at(5000)).is_empty());
+    assert_eq!(leader.mandate(at(5000)), None);
+}
+
+#[test]
+fn terms_that_nobody_can_have_reached_are_ignored() {
+    let mut member = start(1, Guarantee::Fenced);
+    for term in [Term::new(u64::MAX), Term::new(1 << 62)] {
+        assert!(
+            hear(&mut member, 2, Message::Claim { term, number: 1, lease: LEASE }, at(0))
+                .is_empty()
+        );
+        hear(&mut member, 2, Message::Refuse { term: TERM, promised: term }, at(0));
+    }
+    let effects = claim(&mut member, at(1));
+    let ours =
+        |effect: &Effect| matches!(effect, Effect::Broadcast(Message::Claim { term: TERM, .. }));
+    assert!(effects.iter().any(ours), "{effects:?}");
+}
+
+#[test]
+fn a_refusal_by_a_minority_does_not_depose_a_leased_leader() {
+    let mut leader = start(1, LEASED);
+    claim(&mut leader, at(0));
+    hear(&mut leader, 2, Message::Promise { term: TERM, number: 1 }, at(40));
+    let refuse = Message::Refuse { term: TERM, promised: Term::new(9) };
+    assert!(hear(&mut leader, 3, refuse, at(50)).is_empty());
+    assert!(leader.mandate(at(51)).is_some());
+}
+
+#[test]
+fn who_is_bound_to_another_says_that_it_cannot_claim() {
+    let mut member = start(1, LEASED);
+    hear(&mut member, 2, Message::Claim { term: TERM, number: 1, lease: LEASE }, at(0));
+    let lost = Event::Lost { term: Term::new(2), reason: Reason::Bound };
+    assert_eq!(claim(&mut member, at(10)), [Effect::Tell(lost)]);
 }
 
 #[test]

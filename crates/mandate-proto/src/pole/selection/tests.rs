@@ -278,6 +278,20 @@ fn an_election_without_a_candidate_waits_until_there_is_one() {
 }
 
 #[test]
+fn a_score_that_changes_during_an_epoch_counts_from_the_next() {
+    let mut group = Group::new(&scores(&[1.0, 2.0, 3.0]), Rules::default());
+    group.down.insert(3);
+    group.elect();
+    group.tell(1, Input::Scored(Some(score(99.0))));
+    group.run_until(at(5_000));
+    assert_eq!(group.leaders(), [p(2)].into());
+    group.elected.clear();
+    group.elect();
+    group.run_until(at(10_000));
+    assert_eq!(group.leaders(), [p(1)].into());
+}
+
+#[test]
 fn what_strangers_send_or_name_is_ignored() {
     let mut group = Group::new(&scores(&[1.0, 2.0, 3.0]), Rules::default());
     let stranger = Proposal { score: score(1e9), id: p(77) };

@@ -320,6 +320,16 @@ fn memory_is_bounded_whoever_writes_to_us() {
 }
 
 #[test]
+fn a_leader_that_was_heard_for_long_takes_less_than_a_kilobyte() {
+    let mut member = Member::new(2);
+    for i in 0..5_000 {
+        member.hear(1, beat_at(330 * i, 330 * i as u64), at(330 * i as u64 + 5));
+    }
+    let bytes = member.machine.heap_bytes();
+    assert!((256..1024).contains(&bytes), "{bytes}");
+}
+
+#[test]
 fn a_new_plan_takes_hold_and_a_senseless_one_does_not() {
     let mut member = Member::new(1);
     member.tick(at(330));

@@ -52,11 +52,12 @@ pub fn bound(
 /// Runs a seed; `trace` receives it line by line.
 pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outcome {
     let setting = Setting::draw(seed);
-    let (mut least, mut most) = (setting.detect, setting.detect);
+    let (mut least, mut most, mut interval) = (setting.detect, setting.detect, setting.interval);
     if !setting.replans.is_empty() {
         (least, most) = (least / MAX_REPLAN, most * MAX_REPLAN);
+        interval *= MAX_REPLAN;
     }
-    let court = Court::new(setting.size, setting.interval, least..=most, trace.map(Trace::new));
+    let court = Court::new(setting.size, interval, least..=most, trace.map(Trace::new));
     let hosts = setting.clocks.iter().enumerate().map(|(host, clock)| {
         let config = Config::new(member(host), setting.interval, setting.detect)
             .expect("the setting draws detection times above intervals")

@@ -36,7 +36,7 @@ pub struct Court<'a> {
 }
 
 impl<'a> Court<'a> {
-    /// Watches a group of `size` members with this interval, whose detection times lie in
+    /// Watches a group of `size` members with intervals up to this, whose detection times lie in
     /// `detect`.
     pub fn new(
         size: usize,

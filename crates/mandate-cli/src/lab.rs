@@ -5,7 +5,6 @@ use std::io::BufWriter;
 use std::path::Path;
 
 use anyhow::Context;
-use indicatif::{ProgressBar, ProgressStyle};
 use mandate_lab::nfd_l::comparison::Row;
 use mandate_lab::nfd_l::{Results, Settings, plot, report, run as run_experiment};
 use mandate_proto::detector::quartiles::Quartiles;
@@ -63,9 +62,7 @@ pub(crate) fn run(args: &LabArgs, format: Format) -> anyhow::Result<Exit> {
     fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     let settings =
         Settings { runs: args.runs, length: args.length, cycles: args.cycles, seed: args.seed };
-    let bar = ProgressBar::new(settings.steps());
-    let style = "{wide_bar} {pos}/{len} steps, {eta} left";
-    bar.set_style(ProgressStyle::with_template(style).expect("the template is well-formed"));
+    let bar = output::progress(settings.steps(), "steps");
     let results = run_experiment(settings, || bar.inc(1));
     bar.finish_and_clear();
     let page = report::markdown(&results);
@@ -120,11 +117,11 @@ fn points(results: &Results) -> String {
 
 fn document(results: &Results, out: &Path) -> Document {
     let quartiles = |found: Option<Quartiles>, unit: f64| {
-        found.map(|q| QuartilesDocument {
-            first: q.first * unit,
-            median: q.median * unit,
-            third: q.third * unit,
-            max: q.max * unit,
+        found.map(|found| found.scaled(unit)).map(|q| QuartilesDocument {
+            first: q.first,
+            median: q.median,
+            third: q.third,
+            max: q.max,
         })
     };
     let rows = |rows: &[Row]| {
@@ -151,8 +148,8 @@ fn document(results: &Results, out: &Path) -> Document {
         mistakes_per_hour_in_bursts: results.accuracy_in_bursts.mistakes_per_hour(),
         mistake_rate_per_s: quartiles(results.accuracy.mistake_rate(), 1.0),
         mistake_duration_ms: quartiles(results.accuracy.mistake_duration(), 1000.0),
-        detection_ms: quartiles(Quartiles::of(speed.detection.iter().copied()), 1000.0),
-        recovery_ms: quartiles(Quartiles::of(speed.recovery.iter().copied()), 1000.0),
+        detection_ms: quartiles(speed.detection_quartiles(), 1000.0),
+        recovery_ms: quartiles(speed.recovery_quartiles(), 1000.0),
         messages_per_interval: results.accuracy.messages_per_interval,
         calm: rows(&results.comparison.calm),
         bursts: rows(&results.comparison.bursts),

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 /// What `-o` asks for.
@@ -38,6 +39,13 @@ pub(crate) fn print(text: impl AsRef<str>) -> io::Result<()> {
 /// Says what went wrong. If nobody can be told, the exit code still says it.
 pub(crate) fn complain(text: impl AsRef<str>) {
     let _ = writeln!(io::stderr().lock(), "mandate: {}", text.as_ref());
+}
+
+/// A progress bar over `total` of `things`, on standard error and only if that is a terminal.
+pub(crate) fn progress(total: u64, things: &str) -> ProgressBar {
+    let style = format!("{{wide_bar}} {{pos}}/{{len}} {things}, {{eta}} left");
+    let style = ProgressStyle::with_template(&style).expect("the template is well-formed");
+    ProgressBar::new(total).with_style(style)
 }
 
 /// A number of things, in words that agree with it.

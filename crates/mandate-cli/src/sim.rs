@@ -5,7 +5,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressStyle};
 use mandate_sim::runner::{Failure, Summary, run_seeds};
 use mandate_sim::verdict::{Outcome, Violation};
 use mandate_sim::{installation, nfd_l};
@@ -86,7 +85,7 @@ impl Subject {
         anyhow::ensure!(
             subject.protocol() == args.protocol,
             "that bug is one of another protocol: add --protocol {}",
-            subject.name()
+            name_of(subject.protocol())
         );
         Ok(subject)
     }
@@ -96,10 +95,6 @@ impl Subject {
             Subject::NfdL(_) => Protocol::NfdL,
             Subject::Installation(_) => Protocol::Installation,
         }
-    }
-
-    fn name(self) -> String {
-        name_of(self.protocol())
     }
 
     fn run(self, seed: u64, trace: Option<&mut dyn Write>) -> Outcome {
@@ -133,9 +128,7 @@ fn run_one(seed: u64, trace: Option<Format>, subject: Subject) -> Summary {
 fn run_many(args: &SimArgs, subject: Subject) -> Summary {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.map_or(cores, usize::from);
-    let bar = ProgressBar::new(args.seeds);
-    let style = "{wide_bar} {pos}/{len} seeds, {eta} left";
-    bar.set_style(ProgressStyle::with_template(style).expect("the template is well-formed"));
+    let bar = output::progress(args.seeds, "seeds");
     let summary = run_seeds(
         args.first..args.first.saturating_add(args.seeds),
         threads,

@@ -37,10 +37,21 @@ pub struct Arrival {
 }
 
 /// Heartbeats of one sender with a fixed interval, in order of arrival.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     interval: Duration,
     arrivals: Vec<Arrival>,
+    /// Measured once: detectors are tuned by replaying a trace many times.
+    estimate: Option<Estimate>,
+    sending: Sending,
+}
+
+/// When heartbeats were sent, by the monitor's clock, in nanoseconds: a straight line, drift
+/// included, on which the fastest heartbeat took no time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Sending {
+    origin: f64,
+    interval: f64,
 }
 
 /// Why a file is no trace. Nothing was kept of it.
@@ -89,7 +100,7 @@ impl Trace {
         let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(from);
         // Read first: an error in it would otherwise pass for an empty file.
         let header = reader.headers().map_err(InvalidTrace::Csv)?.clone();
-        let mut trace = Trace { interval, arrivals: Vec::new() };
+        let mut arrivals: Vec<Arrival> = Vec::new();
         let mut record = csv::StringRecord::new();
         while reader.read_record(&mut record).map_err(InvalidTrace::Csv)? {
             // A record's own position is that of the blank lines before it.
@@ -101,18 +112,34 @@ impl Trace {
                 return Err(InvalidTrace::Time { line, value: arrival_ms });
             }
             let at = Instant::from_nanos((arrival_ms * 1e6) as u64);
-            if trace.arrivals.last().is_some_and(|last| at < last.at) {
+            if arrivals.last().is_some_and(|last| at < last.at) {
                 return Err(InvalidTrace::Unordered { line });
             }
-            if trace.arrivals.len() == MAX_ARRIVALS {
+            if arrivals.len() == MAX_ARRIVALS {
                 return Err(InvalidTrace::TooLong);
             }
-            trace.arrivals.push(Arrival { sequence, at });
+            arrivals.push(Arrival { sequence, at });
         }
-        match trace.arrivals.len() {
+        match arrivals.len() {
             few @ 0..3 => Err(InvalidTrace::TooShort(few)),
-            _ => Ok(trace),
+            _ => Ok(Trace::new(interval, arrivals)),
         }
+    }
+
+    /// A trace of these arrivals, which are in order.
+    fn new(interval: Duration, arrivals: Vec<Arrival>) -> Self {
+        let mut estimator = Estimator::new(u64::MAX);
+        for arrival in &arrivals {
+            estimator.arrive(beat(*arrival, interval), arrival.at);
+        }
+        let estimate = estimator.estimate();
+        let drift = estimate.map_or(0.0, |estimate| estimate.drift);
+        let drifting = interval.as_nanos() as f64 * (1.0 + drift);
+        let offset =
+            |arrival: &Arrival| arrival.at.as_nanos() as f64 - arrival.sequence as f64 * drifting;
+        let origin = arrivals.iter().map(offset).fold(f64::INFINITY, f64::min);
+        let sending = Sending { origin, interval: drifting };
+        Trace { interval, arrivals, estimate, sending }
     }
 
     /// Writes it as a file.
@@ -139,7 +166,7 @@ impl Trace {
         }
         // Stable: of those that arrive at once the one sent first is first.
         arrivals.sort_by_key(|arrival| arrival.at);
-        Trace { interval, arrivals }
+        Trace::new(interval, arrivals)
     }
 
     /// The sender's interval.
@@ -152,18 +179,9 @@ impl Trace {
         &self.arrivals
     }
 
-    fn beat(&self, arrival: Arrival) -> Beat {
-        let label = Label::from_sequence(arrival.sequence, self.interval);
-        Beat { label, interval: self.interval }
-    }
-
-    /// Measures the link, over the whole trace.
+    /// The link as measured, over the whole trace.
     pub fn estimate(&self) -> Option<Estimate> {
-        let mut estimator = Estimator::new(u64::MAX);
-        for arrival in &self.arrivals {
-            estimator.arrive(self.beat(*arrival), arrival.at);
-        }
-        estimator.estimate()
+        self.estimate
     }
 
     /// Runs a detector over the trace. The sender is up throughout, so every suspicion is a
@@ -175,16 +193,10 @@ impl Trace {
             let report = Recorder::new(Instant::ORIGIN).report(Instant::ORIGIN);
             return Replay { report, detection };
         };
-        // The sender's clock by the monitor's, drift included.
-        let drift = self.estimate().map_or(0.0, |estimate| estimate.drift);
-        let interval = self.interval.as_nanos() as f64 * (1.0 + drift);
-        // The fastest heartbeat took next to no time.
-        let offset =
-            |arrival: &Arrival| arrival.at.as_nanos() as f64 - arrival.sequence as f64 * interval;
-        let clock = self.arrivals.iter().map(offset).fold(f64::INFINITY, f64::min);
+        let Sending { origin, interval } = self.sending;
         let mut recorder = Recorder::new(first.at);
         let mut latest = first.sequence;
-        detector.heartbeat(self.beat(*first), first.at);
+        detector.heartbeat(beat(*first, self.interval), first.at);
         for arrival in rest {
             let until = detector.trusted_until();
             if let Some(until) = until.filter(|until| *until <= arrival.at) {
@@ -192,17 +204,21 @@ impl Trace {
             }
             // A crash after any of these would have left the freshness point where it is.
             for sequence in latest..arrival.sequence.min(latest.saturating_add(MEMORY)) {
-                let sent = clock + sequence as f64 * interval;
+                let sent = origin + sequence as f64 * interval;
                 let until = until.map_or(0.0, |until| until.as_nanos() as f64);
                 detection.add((until - sent) / 1e9, interval / 1e9);
             }
             latest = latest.max(arrival.sequence);
-            detector.heartbeat(self.beat(*arrival), arrival.at);
+            detector.heartbeat(beat(*arrival, self.interval), arrival.at);
             recorder.output(detector.verdict(arrival.at), arrival.at);
         }
         let end = rest.last().map_or(first.at, |arrival| arrival.at);
         Replay { report: recorder.report(end), detection }
     }
+}
+
+fn beat(arrival: Arrival, interval: Duration) -> Beat {
+    Beat { label: Label::from_sequence(arrival.sequence, interval), interval }
 }
 
 /// What came of running a detector over a trace.
@@ -294,7 +310,7 @@ mod tests {
             let at = Instant::from_nanos(i * 100_020_000 + 1_000_000);
             Arrival { sequence: i, at }
         });
-        let trace = Trace { interval: MS * 100, arrivals: arrivals.collect() };
+        let trace = Trace::new(MS * 100, arrivals.collect());
         let replay = trace.replay(&mut FixedTimeout::new(MS * 250));
         assert!((replay.detection.mean() - 0.2).abs() < 0.001, "{:?}", replay.detection);
     }

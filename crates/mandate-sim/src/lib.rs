@@ -11,6 +11,7 @@
 //! | [`world`] | the simulation: hosts, network, one queue of events |
 //! | [`subject`] | what can be simulated, and what can be observed of it |
 //! | [`fault`] | what can go wrong |
+//! | [`storm`] | what a seed draws: settings and faults |
 //! | [`trace`] | a run, line by line |
 //! | [`runner`] | many seeds on all cores, and what came of them |
 //! | [`nfd_l`] | NFD-L under simulation, with its invariants, one file each |
@@ -35,6 +36,7 @@ pub mod pole;
 mod queue;
 pub mod random;
 pub mod runner;
+pub mod storm;
 pub mod subject;
 pub mod time;
 pub mod trace;

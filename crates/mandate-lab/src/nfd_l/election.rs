@@ -84,6 +84,18 @@ pub struct Speed {
     pub missed: u64,
 }
 
+impl Speed {
+    /// Quartiles of the detection times, in seconds.
+    pub fn detection_quartiles(&self) -> Option<Quartiles> {
+        Quartiles::of(self.detection.iter().copied())
+    }
+
+    /// Quartiles of the recovery detection times, in seconds.
+    pub fn recovery_quartiles(&self) -> Option<Quartiles> {
+        Quartiles::of(self.recovery.iter().copied())
+    }
+}
+
 /// Hours in which nobody crashes.
 pub fn measure_accuracy(
     settings: &Settings,

@@ -7,7 +7,7 @@ use plotters::prelude::*;
 
 use super::Results;
 use super::comparison::Row;
-use super::report::{PAPER_DETECTION_MS, PAPER_RECOVERY_MS};
+use super::report::{PAPER_DETECTION_MS, PAPER_RECOVERY_MS, in_ms};
 
 /// Why a picture could not be drawn.
 #[derive(Debug, thiserror::Error)]
@@ -31,9 +31,8 @@ fn draw(document: &mut String, results: &Results) -> Result<(), Box<dyn std::err
     let root = SVGBackend::with_string(document, (960, 720)).into_drawing_area();
     root.fill(&WHITE)?;
     let panels = root.margin(10, 10, 10, 10).split_evenly((2, 2));
-    let milliseconds = |values: &[f64]| Quartiles::of(values.iter().map(|s| s * 1000.0));
-    let detection = milliseconds(&results.speed.detection);
-    let recovery = milliseconds(&results.speed.recovery);
+    let detection = results.speed.detection_quartiles().map(in_ms);
+    let recovery = results.speed.recovery_quartiles().map(in_ms);
     draw_boxes(&panels[0], "Detection time, ms (bound 1000)", PAPER_DETECTION_MS, detection)?;
     draw_boxes(&panels[1], "Recovery detection, ms (bound 1000)", PAPER_RECOVERY_MS, recovery)?;
     let comparison = &results.comparison;

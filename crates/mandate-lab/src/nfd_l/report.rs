@@ -30,9 +30,9 @@ pub fn claims(results: &Results) -> Vec<Claim> {
     let detect_ms = bounds().detect().as_secs_f64() * 1000.0;
     let lasts_ms = bounds().mistake_lasts().as_secs_f64() * 1000.0;
     let interval_ms = results.plan.interval.as_secs_f64() * 1000.0;
-    let detection = Quartiles::of(results.speed.detection.iter().map(|s| s * 1000.0));
-    let recovery = Quartiles::of(results.speed.recovery.iter().map(|s| s * 1000.0));
-    let lasted = results.accuracy.mistake_duration();
+    let detection = results.speed.detection_quartiles().map(in_ms);
+    let recovery = results.speed.recovery_quartiles().map(in_ms);
+    let lasted = results.accuracy.mistake_duration().map(in_ms);
     let rate = results.accuracy.mistake_rate();
     let missed = results.speed.missed;
     let claim = |claim, holds, figures| Claim { claim, holds, figures };
@@ -55,9 +55,9 @@ pub fn claims(results: &Results) -> Vec<Claim> {
         ),
         claim(
             "mistakes last less than their bound",
-            lasted.is_none_or(|lasted| lasted.max * 1000.0 <= lasts_ms),
+            lasted.is_none_or(|lasted| lasted.max <= lasts_ms),
             lasted.map_or("no mistakes".into(), |lasted| {
-                format!("longest average {:.1} ms of {lasts_ms} ms", lasted.max * 1000.0)
+                format!("longest average {:.1} ms of {lasts_ms} ms", lasted.max)
             }),
         ),
         claim(
@@ -84,6 +84,11 @@ pub fn claims(results: &Results) -> Vec<Claim> {
             ),
         ),
     ]
+}
+
+/// Seconds as milliseconds.
+pub(super) fn in_ms(seconds: Quartiles) -> Quartiles {
+    seconds.scaled(1000.0)
 }
 
 /// The whole page.
@@ -138,18 +143,11 @@ fn write_table_1(page: &mut String, results: &Results) -> std::fmt::Result {
         format!("{:.6} / {:.6} / {:.6} | {:.6}", q.first, q.median, q.third, q.max)
     });
     writeln!(page, "| mistake rate, 1/s | 0 / 0 / 0 | {rate} | 0.000278 |")?;
-    let seconds = |q: Quartiles| Quartiles {
-        first: q.first * 1000.0,
-        median: q.median * 1000.0,
-        third: q.third * 1000.0,
-        max: q.max * 1000.0,
-        ..q
-    };
-    let duration = results.accuracy.mistake_duration().map(seconds);
+    let duration = results.accuracy.mistake_duration().map(in_ms);
     line(page, "mistake duration, ms", ms(PAPER_MISTAKE_DURATION_MS), duration, 1000)?;
-    let detection = Quartiles::of(results.speed.detection.iter().copied()).map(seconds);
+    let detection = results.speed.detection_quartiles().map(in_ms);
     line(page, "detection time, ms", ms(PAPER_DETECTION_MS), detection, 1000)?;
-    let recovery = Quartiles::of(results.speed.recovery.iter().copied()).map(seconds);
+    let recovery = results.speed.recovery_quartiles().map(in_ms);
     line(page, "recovery detection, ms", ms(PAPER_RECOVERY_MS), recovery, 1000)?;
     writeln!(
         page,

@@ -56,10 +56,9 @@ pub struct Monitor {
 impl Monitor {
     /// A monitor of a sender that has not been heard yet.
     pub fn new(config: MonitorConfig) -> Self {
-        let detect = config.bounds.detect().saturating_sub(config.delay);
         Monitor {
             config,
-            detector: NfdE::new(detect, DEFAULT_WINDOW),
+            detector: detector(&config),
             estimator: Estimator::new(DEFAULT_BLOCK),
             since_review: 0,
             wanted: None,
@@ -88,9 +87,9 @@ impl Monitor {
                 self.unachievable = false;
                 let asked = self.wanted.unwrap_or(in_use);
                 let change = plan.interval.as_secs_f64() / asked.as_secs_f64().max(1e-9);
-                let worthwhile = (1.0 - WORTHWHILE..=1.0 + WORTHWHILE).contains(&change);
+                let worthwhile = !(1.0 - WORTHWHILE..=1.0 + WORTHWHILE).contains(&change);
                 // A request may have been lost: repeat it while the sender does otherwise.
-                (!worthwhile || self.wanted.is_some_and(|wanted| wanted != in_use)).then(|| {
+                (worthwhile || self.wanted.is_some_and(|wanted| wanted != in_use)).then(|| {
                     self.wanted = Some(plan.interval);
                     Review::Renew(plan)
                 })
@@ -105,8 +104,7 @@ impl Monitor {
 
     /// The sender was restarted: its labels may begin anywhere.
     pub fn restart(&mut self) {
-        let detect = self.config.bounds.detect().saturating_sub(self.config.delay);
-        self.detector = NfdE::new(detect, DEFAULT_WINDOW);
+        self.detector = detector(&self.config);
         self.estimator.interrupt();
     }
 
@@ -124,6 +122,11 @@ impl Monitor {
     pub fn trusted_until(&self) -> Option<Instant> {
         self.detector.trusted_until()
     }
+}
+
+/// A detector for the bounds, without what the delay takes of them.
+fn detector(config: &MonitorConfig) -> NfdE {
+    NfdE::new(config.bounds.detect().saturating_sub(config.delay), DEFAULT_WINDOW)
 }
 
 #[cfg(test)]

@@ -46,6 +46,21 @@ impl Quartiles {
     }
 }
 
+impl Quartiles {
+    /// The same values in another unit.
+    pub fn scaled(self, factor: f64) -> Self {
+        Quartiles {
+            count: self.count,
+            min: self.min * factor,
+            first: self.first * factor,
+            median: self.median * factor,
+            third: self.third * factor,
+            max: self.max * factor,
+            mean: self.mean * factor,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

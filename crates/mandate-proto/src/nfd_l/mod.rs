@@ -241,12 +241,12 @@ impl NfdL {
         let followed = self.leader();
         let spare = self.peers.iter().filter(|(id, _)| Some(**id) != followed);
         let standing = |(id, peer): &(&MemberId, &Peer)| {
-            (peer.is_trusted(now).then(|| self.rank(**id, now)).flatten(), peer.heard)
+            (peer.is_trusted(now).then(|| self.rank(**id, peer, now)), peer.heard)
         };
         let least = spare.min_by_key(standing)?;
         let newcomer = Rank {
             priority: heartbeat.priority,
-            uptime: self.config.seniority().of_other(heartbeat.uptime, Duration::ZERO),
+            uptime: self.config.seniority().weight(heartbeat.uptime, Duration::ZERO),
             id: from,
         };
         if standing(&least).0 > Some(newcomer) {
@@ -268,7 +268,7 @@ impl NfdL {
     /// Against nobody else: who was heard before may have given way since, and to give way to
     /// one that has itself given way would leave nobody.
     fn weigh(&mut self, heard: MemberId, now: Instant, effects: &mut Effects<Effect>) {
-        let Some(challenger) = self.rank(heard, now) else { return };
+        let Some(challenger) = self.trusted_rank(heard, now) else { return };
         let reason = |than: u8| {
             if challenger.priority == than { Reason::Seniority } else { Reason::Priority }
         };
@@ -282,6 +282,7 @@ impl NfdL {
                 self.claim(Reason::Priority, now, effects);
             }
             Role::Listening { .. } => self.follow(heard, Reason::Heard, effects),
+            Role::Following { leader } if leader == heard => {}
             Role::Following { leader } => match self.trusted_rank(leader, now) {
                 Some(rank) if challenger > rank => {
                     self.follow(heard, reason(rank.priority), effects);
@@ -303,20 +304,20 @@ impl NfdL {
         }
     }
 
-    fn rank(&self, id: MemberId, now: Instant) -> Option<Rank> {
-        let peer = self.peers.get(&id)?;
-        let uptime = self.config.seniority().of_other(peer.uptime, now - peer.heard);
-        Some(Rank { priority: peer.priority, uptime, id })
+    fn rank(&self, id: MemberId, peer: &Peer, now: Instant) -> Rank {
+        let uptime = self.config.seniority().weight(peer.uptime, now - peer.heard);
+        Rank { priority: peer.priority, uptime, id }
     }
 
     fn trusted_rank(&self, id: MemberId, now: Instant) -> Option<Rank> {
-        self.rank(id, now).filter(|_| self.peers.get(&id).is_some_and(|peer| peer.is_trusted(now)))
+        let peer = self.peers.get(&id).filter(|peer| peer.is_trusted(now))?;
+        Some(self.rank(id, peer, now))
     }
 
     fn own_rank(&self, now: Instant) -> Rank {
         Rank {
             priority: self.config.priority(),
-            uptime: self.config.seniority().of_self(self.uptime(now)),
+            uptime: self.config.seniority().weight(self.uptime(now), Duration::ZERO),
             id: self.config.id(),
         }
     }

@@ -18,18 +18,10 @@ pub enum Seniority {
 }
 
 impl Seniority {
-    /// What our own uptime counts for.
-    pub(super) fn of_self(self, uptime: Duration) -> u64 {
-        match self {
-            Seniority::Classes => class(uptime),
-            Seniority::Printed => nanos(uptime),
-        }
-    }
-
-    /// What another's uptime counts for, `ago` after it said it. It has aged since, which must
-    /// be reckoned with: else a leader of whom two heartbeats were lost would look younger than
-    /// a rival that was just heard.
-    pub(super) fn of_other(self, uptime: Duration, ago: Duration) -> u64 {
+    /// What an uptime counts for, `ago` after it was said. Another's has aged since, which must be
+    /// reckoned with: else a leader of whom two heartbeats were lost would look younger than a
+    /// rival that was just heard.
+    pub(super) fn weight(self, uptime: Duration, ago: Duration) -> u64 {
         match self {
             Seniority::Classes => class(uptime.saturating_add(ago)),
             Seniority::Printed => nanos(uptime),

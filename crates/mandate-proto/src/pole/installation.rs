@@ -278,6 +278,11 @@ impl Installation {
         self.promised
     }
 
+    /// Whether a lease holds, so that nobody else can lead at `now`.
+    fn is_sure(&self, now: Instant) -> bool {
+        self.mandate(now).is_some_and(|(_, until)| until.is_some())
+    }
+
     /// Until when a quorum is bound, reckoned from when we sent what it answered.
     fn sure_until(&self, claim: &Claim) -> Option<Instant> {
         let Guarantee::Leased { allowance_per_mille, .. } = self.config.guarantee else {
@@ -374,8 +379,7 @@ impl Installation {
     ) {
         let promised = self.promised.map_or(Term::NONE, |promised| promised.term);
         let renews = self.promised.is_some_and(|p| p.term == term && p.to == from);
-        let leads_still = self.mandate(now).is_some_and(|(_, until)| until.is_some());
-        let free = term > promised && self.may_promise(from, now) && !leads_still;
+        let free = term > promised && self.may_promise(from, now) && !self.is_sure(now);
         if !(renews || free) || lease > MAX_LEASE {
             let message = Message::Refuse { term, promised };
             effects.push(Effect::Send { to: from, message });
@@ -468,8 +472,7 @@ impl Machine for Installation {
                         self.highest = self.highest.max(promised);
                         let ours = self.claim.as_ref().is_some_and(|claim| claim.term == term);
                         // While a lease holds, one that promised another is in the minority.
-                        let leased = self.mandate(now).is_some_and(|(_, until)| until.is_some());
-                        if ours && promised > term && !leased {
+                        if ours && promised > term && !self.is_sure(now) {
                             self.release(Reason::Superseded, effects);
                         }
                     }

@@ -13,8 +13,8 @@ use super::invariants::terms_rise::{self, TermsRise};
 use super::{MemberConfig, Mutant};
 use crate::fault::{DiskFate, Fault};
 use crate::host::member;
-use crate::nfd_l::storm::{self, Setting};
 use crate::random::{Random, Stream};
+use crate::storm::{self, Setting};
 use crate::subject::{Moment, Observation, Observer};
 use crate::time::SimTime;
 use crate::trace::Trace;
@@ -86,16 +86,13 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn weather_the_storm(&mut self, seed: u64) {
-        let end = SimTime::ZERO + self.setting.storm;
         for (at, fault) in storm::faults(seed, &self.setting) {
             // Leases assume clocks that count suspension.
             let fault = match fault {
                 Fault::Suspend { host, .. } => Fault::Suspend { host, clock_stops: false },
                 fault => fault,
             };
-            if at < end {
-                self.world.schedule(at, fault);
-            }
+            self.world.schedule(at, fault);
         }
         for _ in 0..20 + self.random.below(60) {
             let at = SimTime::ZERO + self.random.between(Duration::ZERO, self.setting.storm);
@@ -106,7 +103,7 @@ impl Run<'_> {
             self.world.schedule_input(at, host, input);
         }
         self.world.start_all();
-        self.run_until(end);
+        self.run_until(SimTime::ZERO + self.setting.storm);
     }
 
     /// Runs, asking every member after everything that happens whether its mandate holds.

@@ -1,7 +1,7 @@
 //! NFD-L under simulation.
 //!
 //! A seed draws a group of 3 to 9 members, its interval and detection time, its links and
-//! clocks, and a storm of faults ([`storm`]). During the storm the invariants are watched; then
+//! clocks, and a storm of faults ([`storm`](crate::storm)). During the storm the invariants are watched; then
 //! everything heals, and [`scenario`] demands, in this order: agreement on one leader within the
 //! bound, one broadcaster that sends N-1 messages an interval, a newcomer that unseats nobody,
 //! and, after a crash of the leader, its detection in time and agreement on another.
@@ -15,7 +15,6 @@ use crate::subject::{Boot, Subject};
 
 pub mod invariants;
 pub mod scenario;
-pub mod storm;
 
 pub use scenario::{Options, bound, run};
 

@@ -7,11 +7,11 @@ use mandate_proto::identity::MemberId;
 use mandate_proto::nfd_l::{Config, Input, NfdL};
 
 use super::invariants::{Court, agreement, one_broadcaster, stability};
-use super::storm::{self, MAX_REPLAN, Setting};
 use super::{MemberConfig, Mutant};
 use crate::fault::{DiskFate, Fault};
 use crate::host::{host_of, member};
 use crate::random::{Random, Stream};
+use crate::storm::{self, MAX_REPLAN, Setting};
 use crate::subject::Moment;
 use crate::time::SimTime;
 use crate::trace::Trace;
@@ -101,10 +101,7 @@ struct Failed;
 impl Run<'_> {
     fn weather_the_storm(&mut self, seed: u64) {
         for (at, fault) in storm::faults(seed, &self.setting) {
-            // What would end after the storm ends with it.
-            if at < SimTime::ZERO + self.setting.storm {
-                self.world.schedule(at, fault);
-            }
+            self.world.schedule(at, fault);
         }
         for (at, host, factor) in self.setting.replans.clone() {
             self.world.schedule_input(at, host, self.replan(factor));

@@ -6,7 +6,7 @@ use mandate_proto::identity::Lifetime;
 use mandate_proto::nfd_l::NfdL;
 
 use crate::fault::{DiskFate, Fault};
-use crate::nfd_l::storm::MAX_DRIFT_PPB;
+use crate::storm::MAX_DRIFT_PPB;
 use crate::subject::{Moment, Observation};
 
 /// The name under which it is reported.

@@ -1,4 +1,5 @@
-//! What a seed draws: the setting of a run, and its faults.
+//! What a seed draws: the setting of a run, and its faults. The same for every protocol, so that
+//! a fault that is thought of for one is there for all.
 
 use core::time::Duration;
 
@@ -117,18 +118,18 @@ fn clock(random: &mut Random) -> Clock {
 }
 
 /// Up to an hour either way, at all scales.
-pub(super) fn wall_step(random: &mut Random) -> i64 {
+pub(crate) fn wall_step(random: &mut Random) -> i64 {
     let magnitude = random.pick(&[10, 1_000, 60_000, 3_600_000]);
     let nanos = random.below(magnitude * 1_000_000) as i64;
     if random.chance(0.5) { nanos } else { -nanos }
 }
 
 /// The disk of a member that recovers: mostly still there.
-pub(super) fn disk(random: &mut Random) -> DiskFate {
+pub(crate) fn disk(random: &mut Random) -> DiskFate {
     if random.chance(0.2) { DiskFate::Lost } else { DiskFate::Kept }
 }
 
-/// The faults of `seed`, each with its end, which may fall after the storm.
+/// The faults of `seed`, each with its end; what would come after the storm does not.
 pub fn faults(seed: u64, setting: &Setting) -> Vec<(SimTime, Fault)> {
     let mut random = Random::new(seed, Stream::Faults);
     let mut faults = Vec::new();
@@ -159,5 +160,7 @@ pub fn faults(seed: u64, setting: &Setting) -> Vec<(SimTime, Fault)> {
         faults.push((begin, fault));
         faults.extend(undone.map(|fault| (end, fault)));
     }
+    let over = SimTime::ZERO + setting.storm;
+    faults.retain(|(at, _)| *at < over);
     faults
 }

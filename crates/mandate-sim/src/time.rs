@@ -49,6 +49,6 @@ impl Sub for SimTime {
 
 impl fmt::Display for SimTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>5}.{:06}", self.0 / 1_000_000_000, self.0 / 1_000 % 1_000_000)
+        f.pad(&format!("{}.{:06}", self.0 / 1_000_000_000, self.0 / 1_000 % 1_000_000))
     }
 }

@@ -41,7 +41,8 @@ impl<'a> Trace<'a> {
     fn line(&mut self, moment: Moment, verb: &str, what: &dyn Debug) {
         if self.error.is_none() {
             let host = Name(moment.host).to_string();
-            self.error = writeln!(self.out, "{} {host:<3} {verb:<5} {what:?}", moment.now).err();
+            self.error =
+                writeln!(self.out, "{:>12} {host:<3} {verb:<5} {what:?}", moment.now).err();
         }
     }
 }

@@ -94,7 +94,7 @@ impl Observer<NfdL> for Court<'_> {
         ];
         for (name, result) in checks {
             if let Err(what) = result {
-                let what = format!("{what} (at {} s)", moment.now.to_string().trim_start());
+                let what = format!("{what} (at {} s)", moment.now);
                 self.fail(Kind::Correctness, name, what);
             }
         }

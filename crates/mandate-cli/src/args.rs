@@ -245,6 +245,10 @@ pub(crate) enum MutantName {
     LeaseNotWaitedOut,
     /// installation: leadership is a cached flag, not a deadline compared at the call.
     CachedCheck,
+    /// installation: a leader counts its deadline from the answer, not from when it asked.
+    DeadlineFromReply,
+    /// installation: a member that has lost its disk votes at once.
+    VoteWithoutDisk,
 }
 
 #[derive(Debug, Subcommand)]

@@ -81,6 +81,10 @@ impl Subject {
                 of_installation(installation::Mutant::LeaseNotWaitedOut)
             }
             Some(Name::CachedCheck) => of_installation(installation::Mutant::CachedCheck),
+            Some(Name::DeadlineFromReply) => {
+                of_installation(installation::Mutant::DeadlineFromReply)
+            }
+            Some(Name::VoteWithoutDisk) => of_installation(installation::Mutant::VoteWithoutDisk),
         };
         anyhow::ensure!(
             subject.protocol() == args.protocol,

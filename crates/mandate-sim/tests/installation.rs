@@ -44,3 +44,14 @@ fn a_lease_that_is_not_waited_out_after_a_restart_is_caught() {
 fn leadership_as_a_cached_flag_is_caught() {
     assert_eq!(caught(Mutant::CachedCheck, 20_000), "one mandate at a time");
 }
+
+#[test]
+fn a_deadline_counted_from_the_answer_is_caught() {
+    assert_eq!(caught(Mutant::DeadlineFromReply, 20_000), "one mandate at a time");
+}
+
+#[test]
+fn a_vote_without_the_disk_is_caught() {
+    let invariant = caught(Mutant::VoteWithoutDisk, 20_000);
+    assert!(["one leader per term", "one mandate at a time"].contains(&invariant));
+}

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use mandate_proto::identity::{MemberId, Term};
+use mandate_proto::identity::MemberId;
 use mandate_proto::machine::Effects;
 use mandate_proto::pole::installation::{
     self, Config, Effect, Event, Input, Installation, Message, Promised,
@@ -13,6 +13,7 @@ use mandate_proto::time::Instant;
 use crate::subject::{self, Subject};
 
 pub mod invariants;
+mod mutated;
 pub mod scenario;
 
 pub use scenario::{Options, run};
@@ -35,6 +36,10 @@ pub enum Mutant {
     LeaseNotWaitedOut,
     /// Leadership is a flag that events set and clear, instead of a deadline compared at the call.
     CachedCheck,
+    /// A leader counts its deadline from the answer, and not from when it asked.
+    DeadlineFromReply,
+    /// A member that has lost its disk votes at once.
+    VoteWithoutDisk,
 }
 
 impl Subject for Installation {
@@ -50,18 +55,18 @@ impl Subject for Installation {
         effects: &mut Effects<Effect>,
     ) -> Self {
         let config = setup.config.clone();
-        let mut start = installation::Boot { stored: boot.stored, is_new: boot.is_new };
+        let subject::Boot { stored, is_new, lifetime, .. } = boot;
+        let mut start = installation::Boot { stored, is_new, lifetime };
         match setup.mutant {
             Some(Mutant::PromiseNotDurable) => {
-                let forgotten =
-                    |_| Promised { term: Term::NONE, to: config.me, lease: Duration::ZERO };
-                start.stored = start.stored.map(forgotten);
+                start.stored = start.stored.map(|_| Promised::NOTHING);
             }
             Some(Mutant::LeaseNotWaitedOut) => {
                 start.stored = start.stored.map(|p| Promised { lease: Duration::ZERO, ..p });
             }
-            // Acts where the mandate is asked for.
-            Some(Mutant::CachedCheck) | None => {}
+            Some(Mutant::VoteWithoutDisk) => start.is_new = true,
+            // These act where the mandate is asked for.
+            Some(Mutant::CachedCheck | Mutant::DeadlineFromReply) | None => {}
         }
         Installation::start(config, start, now, effects)
     }

@@ -10,6 +10,7 @@ use mandate_proto::pole::installation::{Config, Event, Guarantee, Input, Install
 use super::invariants::one_leader_per_term::{self, OneLeaderPerTerm};
 use super::invariants::one_mandate_at_a_time;
 use super::invariants::terms_rise::{self, TermsRise};
+use super::mutated::Mutated;
 use super::{MemberConfig, Mutant};
 use crate::fault::{DiskFate, Fault};
 use crate::host::member;
@@ -53,14 +54,14 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
         one_leader: OneLeaderPerTerm::default(),
         terms_rise: TermsRise::new(setting.size),
         disk_lost: vec![false; setting.size],
-        flags: vec![false; setting.size],
+        mutated: Mutated::new(setting.size, guarantee),
         trace: trace.map(Trace::new),
         violation: None,
     };
     let world = World::new(seed, hosts, setting.rough, setting.machinery, watch);
     let leased = guarantee != Guarantee::Fenced;
-    let cached_check = options.mutant == Some(Mutant::CachedCheck);
-    let mut run = Run { world, leased, lease, cached_check, random, setting, agreement: 0.0 };
+    let mutant = options.mutant;
+    let mut run = Run { world, leased, lease, mutant, random, setting, agreement: 0.0 };
     run.weather_the_storm(seed);
     run.demand_a_leader();
     let Run { world, agreement, .. } = run;
@@ -80,7 +81,7 @@ struct Run<'a> {
     random: Random,
     leased: bool,
     lease: Duration,
-    cached_check: bool,
+    mutant: Option<Mutant>,
     agreement: f64,
 }
 
@@ -97,9 +98,14 @@ impl Run<'_> {
         for _ in 0..20 + self.random.below(60) {
             let at = SimTime::ZERO + self.random.between(Duration::ZERO, self.setting.storm);
             let host = self.random.below(self.setting.size as u64) as usize;
-            let resigns = self.random.chance(0.1);
-            let claim = Input::Claim { epoch: Term::new(1) };
-            let input = if resigns { Input::Resign } else { claim };
+            let input = match self.random.below(20) {
+                0 | 1 => Input::Resign,
+                2..=5 => {
+                    let to = self.random.below(self.setting.size as u64) as usize;
+                    Input::Transfer { to: member(to) }
+                }
+                _ => Input::Claim { epoch: Term::new(1) },
+            };
             self.world.schedule_input(at, host, input);
         }
         self.world.start_all();
@@ -113,9 +119,11 @@ impl Run<'_> {
                 continue;
             }
             let world = &self.world;
-            let answers = |host| match self.cached_check {
-                true => world.observer.flags[host],
-                false => one_mandate_at_a_time::holds(world, host),
+            let mutated = &world.observer.mutated;
+            let answers = |host| match self.mutant {
+                Some(Mutant::CachedCheck) => mutated.flag(host),
+                Some(Mutant::DeadlineFromReply) => mutated.by_reply(host, world.local_time(host)),
+                _ => one_mandate_at_a_time::holds(world, host),
             };
             if let Err(what) = one_mandate_at_a_time::check(self.setting.size, answers) {
                 let what = format!("{what} (at {} s)", self.world.now());
@@ -133,12 +141,21 @@ impl Run<'_> {
             self.world.inject(Fault::Resume(host));
             self.world.inject(Fault::Recover { host, disk: DiskFate::Kept });
         }
-        let lost = &self.world.observer.disk_lost;
-        let voters: Vec<_> = (0..self.setting.size).filter(|host| !lost[*host]).collect();
         let (delay, machinery) = (self.setting.calm.max_delay, self.setting.machinery);
         let leases = self.lease.mul_f64(1.01) + machinery.write_time * 4;
         self.run_until(self.world.last_arrival() + leases);
-        if self.world.observer.is_done() || voters.len() < self.setting.size / 2 + 1 {
+        // By now everyone who can has recovered.
+        let votes = |host: &usize| self.world.machine(*host).is_some_and(|m| m.has_vote());
+        let voters: Vec<_> = (0..self.setting.size).filter(votes).collect();
+        let lost = &self.world.observer.disk_lost;
+        let kept = (0..self.setting.size).filter(|host| !lost[*host]).count();
+        let quorum = self.setting.size / 2 + 1;
+        if kept >= quorum && voters.len() < self.setting.size && !self.world.observer.is_done() {
+            let what = format!("{} of {} have a vote", voters.len(), self.setting.size);
+            let invariant = "recovery without a disk";
+            self.world.observer.violation.get_or_insert(Violation::Liveness { invariant, what });
+        }
+        if self.world.observer.is_done() || voters.len() < quorum {
             return;
         }
         // A claim of the storm may still stand in the way until it is given up, and ours may be
@@ -173,9 +190,9 @@ impl Run<'_> {
 struct Watch<'a> {
     one_leader: OneLeaderPerTerm,
     terms_rise: TermsRise,
+    /// Whose disk was lost at some time.
     disk_lost: Vec<bool>,
-    /// What a cached flag would say.
-    flags: Vec<bool>,
+    mutated: Mutated,
     trace: Option<Trace<'a>>,
     violation: Option<Violation>,
 }
@@ -191,13 +208,9 @@ impl Observer<Installation> for Watch<'_> {
         if let Some(trace) = &mut self.trace {
             trace.observe(moment, what);
         }
+        self.mutated.observe(moment, what);
         let checked = match what {
-            Observation::Told(Event::Lost { .. }) | Observation::Faulted(Fault::Crash(_)) => {
-                self.flags[moment.host] = false;
-                return;
-            }
             Observation::Told(Event::Installed { term }) => {
-                self.flags[moment.host] = true;
                 (one_leader_per_term::NAME, self.one_leader.check(moment.host, *term))
             }
             Observation::Durable(promised) => {

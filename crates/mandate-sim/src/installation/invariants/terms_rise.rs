@@ -32,7 +32,7 @@ impl TermsRise {
             }
             Some(before) if promised.term == before.term && promised.to != before.to => {
                 Err(format!(
-                    "term {} was promised to {} and to {}",
+                    "term {} was promised to {:?} and to {:?}",
                     promised.term, before.to, promised.to
                 ))
             }

@@ -1,0 +1,75 @@
+//! A term that a member claims or holds.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::ClaimId;
+use crate::identity::{MemberId, Term};
+use crate::time::Instant;
+
+/// Claims of which an answer still counts. A claim is repeated at most 32 times a lease, so older
+/// ones would renew nothing.
+pub const SENDS: usize = 64;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Claim {
+    pub(super) term: Term,
+    pub(super) began: Instant,
+    pub(super) holds: bool,
+    /// When the last claims were sent, by name.
+    sends: VecDeque<(ClaimId, Instant)>,
+    /// For each member that promised, when what it last answered was sent.
+    answered: BTreeMap<MemberId, Instant>,
+    /// When to claim again.
+    pub(super) next: Instant,
+}
+
+impl Claim {
+    pub(super) fn new(term: Term, now: Instant) -> Self {
+        Claim {
+            term,
+            began: now,
+            holds: false,
+            sends: VecDeque::new(),
+            answered: BTreeMap::new(),
+            next: now,
+        }
+    }
+
+    pub(super) fn sent(&mut self, id: ClaimId, now: Instant, next: Instant) {
+        self.sends.push_back((id, now));
+        if self.sends.len() > SENDS {
+            self.sends.pop_front();
+        }
+        self.next = next;
+    }
+
+    /// Counts an answer, from when its question was sent; false if we did not ask that.
+    pub(super) fn answer(&mut self, from: MemberId, id: ClaimId) -> bool {
+        let sent = self.sends.iter().find(|(sent, _)| *sent == id);
+        let Some((_, sent)) = sent.copied() else { return false };
+        let answered = self.answered.entry(from).or_insert(sent);
+        *answered = (*answered).max(sent);
+        true
+    }
+
+    /// How many others have promised.
+    pub(super) fn promises(&self) -> usize {
+        self.answered.len()
+    }
+
+    /// Whether this member has.
+    pub(super) fn has_promise_of(&self, member: MemberId) -> bool {
+        self.answered.contains_key(&member)
+    }
+
+    /// Until when `others` other members are bound that grant `sure` each, reckoned from when we
+    /// sent what they answered. Our own promise binds for as long as we claim.
+    pub(super) fn bound_until(&self, others: usize, sure: Duration) -> Option<Instant> {
+        let Some(last) = others.checked_sub(1) else { return Some(self.next + sure) };
+        let mut sent: Vec<_> = self.answered.values().copied().collect();
+        sent.sort_unstable_by(|a, b| b.cmp(a));
+        sent.get(last).map(|sent| *sent + sure)
+    }
+}

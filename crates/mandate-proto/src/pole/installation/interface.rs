@@ -1,0 +1,236 @@
+//! What goes into an installation and what comes out of it.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::MAX_LEASE;
+use crate::identity::{Lifetime, MemberId, Term};
+use crate::machine;
+
+/// What a leader may rely on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Guarantee {
+    /// One leader per term.
+    Fenced,
+    /// Besides, one at any instant.
+    Leased {
+        /// How long a promise binds; [`MAX_LEASE`] at most.
+        lease: Duration,
+        /// The drift allowance, in parts of a thousand of the lease: at least twice what a clock
+        /// may be off.
+        allowance_per_mille: u16,
+    },
+}
+
+impl Guarantee {
+    /// How long a promise binds; zero without leases.
+    pub fn lease(self) -> Duration {
+        match self {
+            Guarantee::Fenced => Duration::ZERO,
+            Guarantee::Leased { lease, .. } => lease.min(MAX_LEASE),
+        }
+    }
+}
+
+/// How a member is set up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// This member.
+    pub me: MemberId,
+    /// All members, this one included.
+    pub members: Vec<MemberId>,
+    /// What leaders may rely on.
+    pub guarantee: Guarantee,
+    /// How often a claim is repeated while promises are missing, and a question while reports are.
+    pub retry: Duration,
+}
+
+/// What a start needs from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Boot {
+    /// What was found on disk.
+    pub stored: Option<Promised>,
+    /// Whether the member takes part for the first time. Without that, and without a disk, it has
+    /// no vote until it has recovered.
+    pub is_new: bool,
+    /// A random number that no other life of this member has.
+    pub lifetime: Lifetime,
+}
+
+/// A promise, as it is kept on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Promised {
+    /// For this term,
+    pub term: Term,
+    /// to follow this leader (`None`: nobody; a member that was new or has recovered),
+    pub to: Option<MemberId>,
+    /// and nobody else for this long.
+    pub lease: Duration,
+    /// It was not made but recovered, after the disk was lost: it binds towards everyone, the
+    /// leader it names included, since another lease may have been granted before the loss.
+    pub recovered: bool,
+}
+
+impl Promised {
+    /// Nothing yet.
+    pub const NOTHING: Promised =
+        Promised { term: Term::NONE, to: None, lease: Duration::ZERO, recovered: false };
+
+    /// Whether this is what `leader` was promised for `term`.
+    pub fn is_to(&self, leader: MemberId, term: Term) -> bool {
+        self.term == term && self.to == Some(leader)
+    }
+}
+
+/// Names a claim. The life tells claims apart that a member made before and after it lost its disk:
+/// terms alone might repeat then, and an old answer or release must not be taken for a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClaimId {
+    /// The claimant's life.
+    pub life: Lifetime,
+    /// Rises with every claim of that life.
+    pub count: u64,
+}
+
+/// A claim that was given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Freed {
+    /// The term.
+    pub term: Term,
+    /// Who gave it back.
+    pub by: MemberId,
+    /// In which of its lives.
+    pub life: Lifetime,
+}
+
+/// What members send each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Message {
+    /// Promise me this term, or renew that promise.
+    Claim {
+        /// The term.
+        term: Term,
+        /// Which claim this is; answered with it.
+        id: ClaimId,
+        /// How long the claimant will rely on the answer; zero without leases.
+        lease: Duration,
+        /// A claim that was given back, as far as the claimant has heard: who is still bound by it
+        /// is free. So a successor need not wait until the same news has reached everyone.
+        freed: Option<Freed>,
+    },
+    /// Promised, or renewed.
+    Promise {
+        /// The term.
+        term: Term,
+        /// Of the claim.
+        id: ClaimId,
+    },
+    /// Not promised.
+    Refuse {
+        /// What was claimed.
+        term: Term,
+        /// The highest term that the sender has promised.
+        promised: Term,
+    },
+    /// The leader of this term has given it back.
+    Release {
+        /// The term.
+        term: Term,
+        /// In which life it was claimed.
+        life: Lifetime,
+        /// Who is to claim the next, if the leader chose one.
+        next: Option<MemberId>,
+    },
+    /// I have lost my disk: what have you promised?
+    Ask {
+        /// Which life asks; answered with it.
+        life: Lifetime,
+    },
+    /// This.
+    Report {
+        /// Of the question.
+        life: Lifetime,
+        /// What the sender has promised; `None` if it has lost its disk as well.
+        promised: Option<Promised>,
+    },
+}
+
+/// What the machine can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Input {
+    /// We were selected in this epoch: claim a term no lower.
+    Claim {
+        /// The epoch.
+        epoch: Term,
+    },
+    /// Give the mandate back, or stop claiming.
+    Resign,
+    /// Give it back, and have this member claim the next term.
+    Transfer {
+        /// The successor.
+        to: MemberId,
+    },
+    /// A message arrived.
+    Received {
+        /// Who sent it.
+        from: MemberId,
+        /// What it says.
+        message: Message,
+    },
+}
+
+/// What the application is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// We hold this term.
+    Installed {
+        /// The term.
+        term: Term,
+    },
+    /// We do not hold it any more, or did not get it.
+    Lost {
+        /// The term.
+        term: Term,
+        /// Why.
+        reason: Reason,
+    },
+    /// We have promised to follow another.
+    Promised {
+        /// Whom.
+        to: MemberId,
+        /// In which term.
+        term: Term,
+    },
+    /// The leader whom we had promised has given its term back.
+    Released {
+        /// The term.
+        term: Term,
+        /// Who is to claim the next, if the leader chose one.
+        next: Option<MemberId>,
+    },
+    /// We had lost our disk, and have a vote again.
+    Recovered {
+        /// No term up to this one will be promised.
+        term: Term,
+    },
+}
+
+/// Why a mandate ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// It was given back.
+    Resigned,
+    /// It was given back for another to take over.
+    Transferred,
+    /// A higher term exists.
+    Superseded,
+    /// Renewals were not answered in time.
+    Expired,
+    /// No quorum promised it in time.
+    NoQuorum,
+    /// It was not even claimed: we have lost our disk and have no vote yet.
+    NoVote,
+}
+
+/// What the machine asks for.
+pub type Effect = machine::Effect<Message, Promised, Event>;

@@ -1,0 +1,488 @@
+//! Installing a leader: from a candidate that was selected to one that holds a term.
+//!
+//! Selection names a leader, and different members may name different ones. What makes a leader
+//! safe is a quorum of *promises*: a member promises to follow one leader per term, and writes
+//! that down before it says so. Two quorums share a member, so no two leaders hold one term.
+//!
+//! # Guarantees
+//!
+//! - [`Guarantee::Fenced`]: one leader per term. A leader that was replaced may not know it yet;
+//!   whoever checks terms is safe. Nothing is assumed of time.
+//! - [`Guarantee::Leased`]: besides, at any instant at most one member's
+//!   [`mandate`](Installation::mandate) holds. Assumed: steady clocks that count suspension, and
+//!   whose rates differ by less than the drift allowance; never synchronised clocks.
+//!
+//! Both assume that what is on disk stays there, or is gone as a whole; and that processes follow
+//! the protocol: a member that lies can break them.
+//!
+//! # Leases
+//!
+//! A promise is a lease on the promiser's clock, from when it is made: until it ends, or is
+//! released, nobody else is promised anything. The leader renews by claiming its term again, and
+//! counts its own deadline from when it *sent* what a quorum has answered, less the allowance. So
+//! whatever the delays, its deadline comes before the leases end that it rests on. A claim says for
+//! how long it will be relied on, so members need not be set up alike.
+//!
+//! A member that was restarted waits for a full lease before it promises again: it does not know
+//! when the promise on its disk was last renewed. The lease is stored with the promise, so that a
+//! shorter one in the configuration does not shorten the wait.
+//!
+//! A member that has lost its disk has no vote: it may have promised anything. It gets it back when
+//! all others have told it what they promised (the module `recovery` says why all), or when an
+//! operator who knows that it is new says so ([`Boot::is_new`]).
+//!
+//! # Handing over
+//!
+//! [`Input::Resign`] and [`Input::Transfer`] end the mandate at once, and then say so: nobody waits
+//! for anything to time out. A transfer names the successor, which claims the next term as soon as
+//! it hears of it; its claim passes the release on to those who have not heard of it yet. It takes
+//! half a round trip to the successor, and one from there to the nearest quorum.
+//!
+//! # Bounds
+//!
+//! A claim that was delayed until after its release binds once more, for a lease at most: that is
+//! safe, and costs time only.
+//!
+//! One answer to a claim; one claim to each member per renewal, a third of the lease apart. Without
+//! leases a leader claims again only from those who have not promised yet, every
+//! [`Config::retry`]. A leader remembers its last [`SENDS`] claims, and one answer of each member.
+
+use core::time::Duration;
+
+use crate::identity::{Lifetime, MemberId, Term};
+use crate::machine::{Effects, Machine};
+use crate::oracle::quorum;
+use crate::time::Instant;
+
+mod claim;
+mod interface;
+mod recovery;
+
+use claim::Claim;
+pub use claim::SENDS;
+pub use interface::{
+    Boot, ClaimId, Config, Effect, Event, Freed, Guarantee, Input, Message, Promised, Reason,
+};
+use recovery::Recovery;
+
+/// No lease is longer: a claim that asks for more is refused, lest a wrong number block a group.
+pub const MAX_LEASE: Duration = Duration::from_secs(86_400);
+
+/// Terms beyond this were not counted up by anyone: a group that elected a thousand times a second
+/// would need millions of years. What names one is ignored, lest it use up all terms.
+fn is_plausible(term: Term) -> bool {
+    term.get() < 1 << 62
+}
+
+/// One member's part in installing leaders: it promises, and it may claim.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Installation {
+    config: Config,
+    life: Lifetime,
+    promised: Promised,
+    /// The life of the claimant that the promise was last made to, as far as this life knows.
+    promised_life: Option<Lifetime>,
+    /// Until then nobody but the one promised to is promised anything.
+    bound_until: Instant,
+    /// The disk is lost; no vote meanwhile.
+    recovery: Option<Recovery>,
+    claim: Option<Claim>,
+    /// An epoch to claim as soon as we are not bound any more.
+    wants: Option<Term>,
+    /// The highest term heard of.
+    highest: Term,
+    freed: Option<Freed>,
+    claims: u64,
+}
+
+impl Installation {
+    /// Starts a member. One that is new writes that down first: the next time, an empty disk means
+    /// that it was lost.
+    pub fn start(
+        mut config: Config,
+        boot: Boot,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) -> Self {
+        config.members.push(config.me);
+        config.members.sort_unstable();
+        config.members.dedup();
+        if boot.stored.is_none() && boot.is_new {
+            effects.push(Effect::Persist(Promised::NOTHING));
+        }
+        let promised = boot.stored.unwrap_or(Promised::NOTHING);
+        // What we promised ourselves ended with the life that held it.
+        let is_own = promised.to == Some(config.me);
+        let waits = if is_own { Duration::ZERO } else { promised.lease };
+        let is_lost = boot.stored.is_none() && !boot.is_new;
+        let mut member = Installation {
+            life: boot.lifetime,
+            promised,
+            promised_life: None,
+            bound_until: now + waits,
+            recovery: is_lost.then(|| Recovery::new(boot.lifetime, now)),
+            claim: None,
+            wants: None,
+            highest: promised.term,
+            freed: None,
+            claims: 0,
+            config,
+        };
+        member.ask(now, effects);
+        member
+    }
+
+    /// The term that this member holds at `now`, and until when it can be sure of it (`None`: for
+    /// as long as nobody holds a higher one). In a group of one, only once [`Event::Installed`]
+    /// was told: the promise to itself is durable by then, and not before.
+    pub fn mandate(&self, now: Instant) -> Option<(Term, Option<Instant>)> {
+        let claim = self.claim.as_ref().filter(|claim| claim.holds)?;
+        match self.config.guarantee {
+            Guarantee::Fenced => Some((claim.term, None)),
+            Guarantee::Leased { .. } => {
+                let deadline = self.sure_until(claim)?;
+                (now < deadline).then_some((claim.term, Some(deadline)))
+            }
+        }
+    }
+
+    /// The promise that binds this member.
+    pub fn promised(&self) -> Promised {
+        self.promised
+    }
+
+    /// The highest term heard of.
+    pub fn highest(&self) -> Term {
+        self.highest.max(self.promised.term)
+    }
+
+    /// Whether this member may promise anything: it has its disk, or has recovered.
+    pub fn has_vote(&self) -> bool {
+        self.recovery.is_none()
+    }
+
+    /// Whether this member claims a term, or will as soon as it is free to.
+    pub fn is_claiming(&self) -> bool {
+        self.claim.is_some() || self.wants.is_some()
+    }
+
+    /// Whether a lease holds, so that nobody else can lead at `now`.
+    fn is_sure(&self, now: Instant) -> bool {
+        self.mandate(now).is_some_and(|(_, until)| until.is_some())
+    }
+
+    /// Until when a quorum is bound to us.
+    fn sure_until(&self, claim: &Claim) -> Option<Instant> {
+        let Guarantee::Leased { allowance_per_mille, .. } = self.config.guarantee else {
+            return None;
+        };
+        let kept = 1000u32.saturating_sub(allowance_per_mille.into());
+        let sure = self.config.guarantee.lease().saturating_mul(kept) / 1000;
+        claim.bound_until(quorum(self.config.members.len()) - 1, sure)
+    }
+
+    fn begin_claim(&mut self, epoch: Term, now: Instant, effects: &mut Effects<Effect>) {
+        // Terms have run out: better no leader than a term used twice.
+        let Some(above) = self.highest().next() else { return };
+        if self.claim.is_some() || !is_plausible(epoch) {
+            return;
+        }
+        let term = above.max(epoch);
+        if !self.has_vote() {
+            effects.push(Effect::Tell(Event::Lost { term, reason: Reason::NoVote }));
+            return;
+        }
+        if !self.may_promise(self.config.me, now) {
+            self.wants = Some(epoch);
+            return;
+        }
+        self.wants = None;
+        self.promise(term, self.config.me, Duration::ZERO, now, effects);
+        self.claim = Some(Claim::new(term, now));
+        self.send_claim(now, effects);
+        self.check_held(now, effects);
+    }
+
+    fn send_claim(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        let Some(claim) = &mut self.claim else { return };
+        self.claims += 1;
+        let id = ClaimId { life: self.life, count: self.claims };
+        let lease = self.config.guarantee.lease();
+        let pause = match self.config.guarantee {
+            Guarantee::Leased { .. } if claim.holds => lease / 3,
+            Guarantee::Leased { .. } => self.config.retry.clamp(lease / 32, lease / 3),
+            Guarantee::Fenced => self.config.retry,
+        };
+        claim.sent(id, now, now + pause.max(Duration::from_millis(1)));
+        let message = Message::Claim { term: claim.term, id, lease, freed: self.freed };
+        if claim.holds && self.config.guarantee == Guarantee::Fenced {
+            let others = self.config.members.iter().filter(|id| **id != self.config.me);
+            for to in others.filter(|id| !claim.has_promise_of(**id)) {
+                effects.push(Effect::Send { to: *to, message });
+            }
+        } else {
+            effects.push(Effect::Broadcast(message));
+        }
+    }
+
+    /// Whether we are free to promise: not bound to another. A claim of our own does not bind us
+    /// before it holds; after that [`mandate`](Self::mandate) does.
+    fn may_promise(&self, to: MemberId, now: Instant) -> bool {
+        let free = [Some(to), Some(self.config.me)].contains(&self.promised.to);
+        let bound = !free || self.promised.recovered;
+        self.has_vote() && !(bound && now < self.bound_until)
+    }
+
+    /// Promises, durably before anything that follows in the effects; for as long as the other
+    /// will rely on it, or as long as we grant ourselves, whichever is longer.
+    fn promise(
+        &mut self,
+        term: Term,
+        to: MemberId,
+        relied_on: Duration,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        let lease = self.config.guarantee.lease().max(relied_on);
+        let promised = Promised { term, to: Some(to), lease, recovered: false };
+        if self.promised != promised {
+            self.promised = promised;
+            effects.push(Effect::Persist(promised));
+        }
+        self.bound_until = self.bound_until.max(now + lease);
+    }
+
+    fn receive_claim(
+        &mut self,
+        from: MemberId,
+        (term, id, lease): (Term, ClaimId, Duration),
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        let promised = self.promised.term;
+        let renews = self.promised.is_to(from, term);
+        let free = renews || term > promised && !self.is_sure(now);
+        if !(free && self.may_promise(from, now)) || lease > MAX_LEASE {
+            let message = Message::Refuse { term, promised };
+            effects.push(Effect::Send { to: from, message });
+            return;
+        }
+        let was_recovered = self.promised.recovered;
+        self.lose(Reason::Superseded, effects);
+        self.promise(term, from, lease, now, effects);
+        self.promised_life = Some(id.life);
+        effects.push(Effect::Send { to: from, message: Message::Promise { term, id } });
+        if !renews || was_recovered {
+            effects.push(Effect::Tell(Event::Promised { to: from, term }));
+        }
+    }
+
+    /// Whether a quorum has promised, and with leases is still bound.
+    fn check_held(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        let Some(claim) = self.claim.as_ref().filter(|claim| !claim.holds) else { return };
+        let promised = claim.promises() + 1 >= quorum(self.config.members.len());
+        let bound = match self.config.guarantee {
+            Guarantee::Fenced => true,
+            Guarantee::Leased { .. } => self.sure_until(claim).is_some_and(|sure| now < sure),
+        };
+        if promised
+            && bound
+            && let Some(claim) = &mut self.claim
+        {
+            claim.holds = true;
+            effects.push(Effect::Tell(Event::Installed { term: claim.term }));
+        }
+    }
+
+    fn lose(&mut self, reason: Reason, effects: &mut Effects<Effect>) {
+        let wanted = self.wants.take();
+        if let Some(term) = self.claim.take().map(|claim| claim.term).or(wanted) {
+            effects.push(Effect::Tell(Event::Lost { term, reason }));
+        }
+    }
+
+    /// Ends our claim and frees everyone who has promised it.
+    fn release(&mut self, reason: Reason, next: Option<MemberId>, effects: &mut Effects<Effect>) {
+        let term = self.claim.as_ref().map(|claim| claim.term);
+        self.lose(reason, effects);
+        if let Some(term) = term {
+            let life = self.life;
+            self.freed = Some(Freed { term, by: self.config.me, life });
+            effects.push(Effect::Broadcast(Message::Release { term, life, next }));
+        }
+    }
+
+    fn transfer(&mut self, to: MemberId, now: Instant, effects: &mut Effects<Effect>) {
+        let is_other = to != self.config.me && self.is_member(to);
+        if is_other && self.mandate(now).is_some() {
+            self.release(Reason::Transferred, Some(to), effects);
+        }
+    }
+
+    fn receive_release(
+        &mut self,
+        freed: Freed,
+        next: Option<MemberId>,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        self.free(freed, now);
+        if self.promised.is_to(freed.by, freed.term) {
+            effects.push(Effect::Tell(Event::Released { term: freed.term, next }));
+        }
+        if next == Some(self.config.me)
+            && freed.term >= self.promised.term
+            && let Some(epoch) = freed.term.next()
+        {
+            self.begin_claim(epoch, now, effects);
+        }
+    }
+
+    /// A claim was given back: it does not bind us any more, and we pass that on.
+    fn free(&mut self, freed: Freed, now: Instant) {
+        self.highest = self.highest.max(freed.term);
+        if self.freed.is_none_or(|known| known.term < freed.term) {
+            self.freed = Some(freed);
+        }
+        if self.promised.is_to(freed.by, freed.term) && self.promised_life == Some(freed.life) {
+            self.bound_until = self.bound_until.min(now);
+        }
+    }
+
+    /// When to give up a claim that no quorum promises. Two claimants that each bind a part of the
+    /// group would otherwise renew these promises, and keep each other out, for ever.
+    fn gives_up(&self, claim: &Claim) -> Option<Instant> {
+        let patience = self.config.guarantee.lease().max(self.config.retry.saturating_mul(4));
+        (!claim.holds).then_some(claim.began + patience)
+    }
+
+    /// Asks the others what they have promised, while our disk is lost.
+    fn ask(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        let Some(recovery) = self.recovery.as_mut().filter(|recovery| recovery.next <= now) else {
+            return;
+        };
+        recovery.next = now + self.config.retry.max(Duration::from_millis(1));
+        effects.push(Effect::Broadcast(Message::Ask { life: recovery.life }));
+    }
+
+    fn receive_report(
+        &mut self,
+        from: MemberId,
+        (life, promised): (Lifetime, Option<Promised>),
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        let size = self.config.members.len();
+        let Some(recovery) = self.recovery.as_mut().filter(|recovery| recovery.life == life) else {
+            return;
+        };
+        recovery.report(from, promised);
+        let Some(mut recovered) = recovery.outcome(size - 1, quorum(size)) else { return };
+        recovered.to = recovered.to.filter(|to| *to != self.config.me);
+        recovered.lease = recovered.lease.max(self.config.guarantee.lease());
+        self.recovery = None;
+        self.promised = recovered;
+        self.bound_until = now + recovered.lease;
+        effects.push(Effect::Persist(recovered));
+        effects.push(Effect::Tell(Event::Recovered { term: recovered.term }));
+    }
+
+    fn is_member(&self, id: MemberId) -> bool {
+        self.config.members.binary_search(&id).is_ok()
+    }
+
+    fn receive(
+        &mut self,
+        from: MemberId,
+        message: Message,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        match message {
+            Message::Claim { term, id, lease, freed } if is_plausible(term) => {
+                if let Some(freed) = freed.filter(|freed| freed.term < term) {
+                    self.free(freed, now);
+                }
+                self.highest = self.highest.max(term);
+                self.receive_claim(from, (term, id, lease), now, effects);
+            }
+            Message::Promise { term, id } => {
+                let claim = self.claim.as_mut().filter(|claim| claim.term == term);
+                if claim.is_some_and(|claim| claim.answer(from, id)) {
+                    self.check_held(now, effects);
+                }
+            }
+            Message::Refuse { term, promised } if is_plausible(promised) => {
+                self.highest = self.highest.max(promised);
+                let ours = self.claim.as_ref().is_some_and(|claim| claim.term == term);
+                // While a lease holds, one that promised another is in the minority.
+                if ours && promised > term && !self.is_sure(now) {
+                    self.release(Reason::Superseded, None, effects);
+                }
+            }
+            Message::Release { term, life, next } if is_plausible(term) => {
+                self.receive_release(Freed { term, by: from, life }, next, now, effects);
+            }
+            Message::Ask { life } => {
+                let promised = self.has_vote().then_some(self.promised);
+                let message = Message::Report { life, promised };
+                effects.push(Effect::Send { to: from, message });
+            }
+            Message::Report { life, promised }
+                if promised.is_none_or(|p| is_plausible(p.term) && p.lease <= MAX_LEASE) =>
+            {
+                self.receive_report(from, (life, promised), now, effects);
+            }
+            Message::Claim { .. }
+            | Message::Refuse { .. }
+            | Message::Release { .. }
+            | Message::Report { .. } => {}
+        }
+    }
+}
+
+impl Machine for Installation {
+    type Input = Input;
+    type Effect = Effect;
+
+    fn handle(&mut self, input: Input, now: Instant, effects: &mut Effects<Effect>) {
+        match input {
+            Input::Claim { epoch } => self.begin_claim(epoch, now, effects),
+            Input::Resign => self.release(Reason::Resigned, None, effects),
+            Input::Transfer { to } => self.transfer(to, now, effects),
+            Input::Received { from, message } => {
+                if self.is_member(from) && from != self.config.me {
+                    self.receive(from, message, now, effects);
+                }
+            }
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        self.ask(now, effects);
+        if let Some(epoch) = self.wants.filter(|_| self.bound_until <= now) {
+            self.begin_claim(epoch, now, effects);
+        }
+        let Some(claim) = &self.claim else { return };
+        if claim.holds && self.mandate(now).is_none() {
+            self.lose(Reason::Expired, effects);
+        } else if self.gives_up(claim).is_some_and(|end| end <= now) {
+            self.release(Reason::NoQuorum, None, effects);
+        } else if claim.next <= now {
+            self.send_claim(now, effects);
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let claim = self.claim.as_ref().map(|claim| {
+            let ends = if claim.holds { self.sure_until(claim) } else { self.gives_up(claim) };
+            ends.map_or(claim.next, |ends| ends.min(claim.next))
+        });
+        let wants = self.wants.map(|_| self.bound_until);
+        let asks = self.recovery.as_ref().map(|recovery| recovery.next);
+        [claim, wants, asks].into_iter().flatten().min()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &RankArgs, format: Format) -> anyhow::Result<Exit> {
 fn document(ranking: &Ranking, args: &RankArgs, occasion: Occasion) -> Document {
     let candidate = |candidate: &Candidate| CandidateDocument {
         id: candidate.id.to_string(),
-        score: candidate.score.map(|score| score.components().to_vec()),
+        score: candidate.score().map(|score| score.components().to_vec()),
         values: values(candidate, &args.oracle),
         reason: reason(candidate, ranking),
     };
@@ -78,7 +78,7 @@ fn document(ranking: &Ranking, args: &RankArgs, occasion: Occasion) -> Document 
 }
 
 fn values(candidate: &Candidate, oracle: &Oracle) -> Vec<ValueDocument> {
-    let terms = oracle.terms().iter().zip(&candidate.values);
+    let terms = oracle.terms().iter().zip(candidate.values());
     terms.map(|(term, value)| ValueDocument { term: term.measure.name(), value: *value }).collect()
 }
 
@@ -89,14 +89,14 @@ fn text_of(ranking: &Ranking, oracle: &Oracle, occasion: Occasion) -> String {
     };
     let mut text = format!("By {oracle}, {why}:\n");
     for (place, candidate) in ranking.candidates.iter().enumerate() {
-        let place = match candidate.score {
+        let place = match candidate.score() {
             Some(_) => format!("{:>3}.", place + 1),
             None => "   -".into(),
         };
         let measured: Vec<_> = oracle
             .terms()
             .iter()
-            .zip(&candidate.values)
+            .zip(candidate.values())
             .map(|(term, value)| {
                 format!("{} {}", term.measure.name(), describe(term.measure, *value))
             })

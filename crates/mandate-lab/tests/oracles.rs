@@ -63,7 +63,7 @@ fn winner(topology: &Topology, oracle: &str) -> u32 {
 fn measured(topology: &Topology, oracle: &str, id: u32) -> f64 {
     let ranking = after_the_crash(topology, oracle);
     let candidate = ranking.candidates.iter().find(|candidate| candidate.id.get() == id).unwrap();
-    (candidate.values[0] * 100.0).round() / 100.0
+    (candidate.values()[0] * 100.0).round() / 100.0
 }
 
 #[test]

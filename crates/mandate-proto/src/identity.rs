@@ -86,6 +86,12 @@ impl Term {
         self.0
     }
 
+    /// Whether anyone can have counted up to it: a group that elected a thousand times a second
+    /// would need millions of years. What names a higher one is ignored, lest it use up all terms.
+    pub const fn is_plausible(self) -> bool {
+        self.0 < 1 << 62
+    }
+
     /// The term after this one, unless terms have run out (after 2^64 elections).
     pub const fn next(self) -> Option<Term> {
         match self.0.checked_add(1) {

@@ -6,6 +6,7 @@
 
 use core::cmp::Ordering;
 use core::fmt;
+use core::hash::{Hash, Hasher};
 
 /// The most components a score may have. Four suffice for every oracle that is written down
 /// ("latency, then history, then preference"), and keep a score copyable and off the heap.
@@ -76,6 +77,12 @@ impl Score {
 }
 
 impl Eq for Score {}
+
+impl Hash for Score {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.components().iter().for_each(|component| component.to_bits().hash(state));
+    }
+}
 
 impl PartialOrd for Score {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {

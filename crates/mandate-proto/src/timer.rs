@@ -13,7 +13,7 @@ pub trait TimerKey: Copy {
 }
 
 /// Deadlines of up to `N` timers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Timers<const N: usize> {
     deadlines: [Option<Instant>; N],
 }

@@ -3,8 +3,9 @@
 //! Only selection: each member is told its score and whom to suspect, and that its leader is
 //! lost, when it starts. What is measured is how long it takes until all agree, and on whom.
 
-use mandate_proto::identity::MemberId;
+use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::machine::{Effects, Machine};
+use mandate_proto::oracle::Measured;
 use mandate_proto::pole::selection::{Config, Effect, Event, Input, Message, Selection};
 use mandate_proto::score::Score;
 use mandate_proto::time::Instant;
@@ -16,8 +17,8 @@ use crate::subject::{Boot, Subject};
 pub struct MemberConfig {
     /// The machine's own configuration.
     pub config: Config,
-    /// Its score; `None` if it is no candidate.
-    pub score: Option<Score>,
+    /// Its score.
+    pub score: Score,
     /// Members that it knows to be down.
     pub suspected: Vec<MemberId>,
 }
@@ -38,7 +39,9 @@ impl Subject for Selection {
         let suspected = setup.suspected.iter();
         let suspected =
             suspected.map(|member| Input::Suspected { member: *member, suspected: true });
-        for input in suspected.chain([Input::Scored(setup.score), Input::Elect]) {
+        let scored = Input::Scored(Ok(Measured { values: setup.score, score: setup.score }));
+        let elect = Input::Elect { above: Term::NONE };
+        for input in suspected.chain([scored, elect]) {
             member.handle(input, now, effects);
         }
         member

@@ -48,7 +48,7 @@ fn elect(seed: u64, round_trips: &RoundTrips, scores: [f64; MEMBERS], rules: Rul
     let ids: Vec<_> = (0..MEMBERS).map(member).collect();
     let hosts = (0..MEMBERS).map(|host| {
         let config = Config { me: member(host), members: ids.clone(), timeout: TIMEOUT, rules };
-        let score = Some(Score::new(&[scores[host]]).unwrap());
+        let score = Score::new(&[scores[host]]).unwrap();
         (MemberConfig { config, score, suspected: vec![member(DEAD)] }, Clock::new(0))
     });
     let mut elected = Vec::new();

@@ -48,11 +48,11 @@ mod ranking;
 mod view;
 
 pub use parse::InvalidOracle;
-pub use ranking::{Candidate, Decided, Outcome, Ranking, rank};
+pub use ranking::{Candidate, Decided, Outcome, Ranking, rank, rank_standings};
 pub use view::{Occasion, Preference, View};
 
 /// What a term measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Measure {
     /// Position of the log.
     History,
@@ -135,8 +135,21 @@ pub struct Oracle {
     terms: Vec<Term>,
 }
 
+/// What a member measured of itself, and the score that makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Measured {
+    /// What each term of the oracle measured, in its own unit (milliseconds for times), before
+    /// classes: as many numbers as the oracle has terms.
+    pub values: Score,
+    /// Their score: bigger is better.
+    pub score: Score,
+}
+
+/// What a member is worth as a leader, or why it is no candidate.
+pub type Standing = Result<Measured, NoScore>;
+
 /// Why a member has no score, now or at all.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum NoScore {
     /// The operator said so.
     #[error("is never a candidate")]
@@ -145,15 +158,21 @@ pub enum NoScore {
     #[error("hears {heard} of {size} members, and a quorum is {quorum}")]
     NoQuorum {
         /// Members heard, itself included.
-        heard: usize,
+        heard: u16,
         /// All members.
-        size: usize,
+        size: u16,
         /// A majority of them.
-        quorum: usize,
+        quorum: u16,
     },
     /// A figure that is not known yet.
     #[error("does not know its {} yet", .0.name())]
     Unknown(Measure),
+    /// It has lost its disk and has not recovered yet.
+    #[error("has lost its disk, and has no vote until all others have answered it")]
+    NoVote,
+    /// It has just resigned, and leaves it to the others.
+    #[error("has resigned, and leaves it to the others for now")]
+    Resigned,
 }
 
 impl Oracle {
@@ -177,27 +196,26 @@ impl Oracle {
         &self.terms
     }
 
-    /// What each term measures for this member, in the measure's own unit (milliseconds for
-    /// times), before classes.
-    pub fn measure(&self, view: &View) -> Result<Vec<f64>, NoScore> {
+    /// What this member is worth, or why it is no candidate.
+    pub fn measure(&self, view: &View) -> Standing {
         view.check_eligible()?;
-        self.terms.iter().map(|term| view.measure(term.measure)).collect()
+        self.measure_unheard(view)
     }
 
-    /// The score of this member, or why it has none.
-    pub fn score(&self, view: &View) -> Result<Score, NoScore> {
-        Ok(self.score_of(&self.measure(view)?))
-    }
-
-    /// The score that measured values make.
-    fn score_of(&self, values: &[f64]) -> Score {
-        let mut components = [0.0; MAX_COMPONENTS];
-        let terms = self.terms.iter().zip(values);
-        for (component, (term, value)) in components.iter_mut().zip(terms) {
-            *component = term.component(*value);
+    /// The same as the paper has it: a member that does not hear a quorum is a candidate too, if
+    /// what the oracle asks for can be known without.
+    pub fn measure_unheard(&self, view: &View) -> Standing {
+        let (mut values, mut components) = ([0.0; MAX_COMPONENTS], [0.0; MAX_COMPONENTS]);
+        view.check_allowed()?;
+        for (place, term) in self.terms.iter().enumerate() {
+            values[place] = view.measure(term.measure)?;
+            components[place] = term.component(values[place]);
         }
-        Score::new(&components[..values.len().min(MAX_COMPONENTS)])
-            .expect("measures are finite, and terms are no more than a score holds")
+        let score = |numbers: &[f64]| {
+            Score::new(&numbers[..self.terms.len()])
+                .expect("measures are finite, and terms are no more than a score holds")
+        };
+        Ok(Measured { values: score(&values), score: score(&components) })
     }
 }
 

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::{Measure, NoScore, Oracle, View};
+use super::{Measure, Measured, NoScore, Oracle, Standing, View};
 use crate::identity::MemberId;
 use crate::score::Score;
 
@@ -21,12 +21,22 @@ pub struct Ranking {
 pub struct Candidate {
     /// Who.
     pub id: MemberId,
-    /// What each term measured, in its own unit, before classes.
-    pub values: Vec<f64>,
-    /// Its score, if it has one.
-    pub score: Option<Score>,
+    /// What it measured of itself, and its score; `None` if it is no candidate.
+    pub measured: Option<Measured>,
     /// What became of it.
     pub outcome: Outcome,
+}
+
+impl Candidate {
+    /// What each term measured, in its own unit, before classes; nothing if it is no candidate.
+    pub fn values(&self) -> &[f64] {
+        self.measured.as_ref().map_or(&[], |measured| measured.values.components())
+    }
+
+    /// Its score, if it has one.
+    pub fn score(&self) -> Option<Score> {
+        self.measured.map(|measured| measured.score)
+    }
 }
 
 /// What became of a candidate.
@@ -63,17 +73,25 @@ pub enum Decided {
 
 /// Ranks members by what each knows of itself.
 pub fn rank(oracle: &Oracle, views: &[View]) -> Ranking {
+    rank_standings(oracle, views.iter().map(|view| (view.me, oracle.measure(view))))
+}
+
+/// Ranks members by what each said of itself.
+pub fn rank_standings(
+    oracle: &Oracle,
+    standings: impl IntoIterator<Item = (MemberId, Standing)>,
+) -> Ranking {
     let mut scored = Vec::new();
     let mut without = Vec::new();
-    for view in views {
-        match oracle.measure(view) {
-            Ok(values) => scored.push((oracle.score_of(&values), view.me, values)),
-            Err(reason) => without.push((view.me, reason)),
+    for (id, standing) in standings {
+        match standing {
+            Ok(measured) => scored.push((measured, id)),
+            Err(reason) => without.push((id, reason)),
         }
     }
-    scored.sort_by_key(|(score, id, _)| Reverse((*score, *id)));
+    scored.sort_by_key(|(measured, id)| Reverse((measured.score, *id)));
     without.sort_by_key(|(id, _)| *id);
-    let winner = scored.first().map(|(_, id, _)| *id);
+    let winner = scored.first().map(|(_, id)| *id);
     let outcome = |place: usize| {
         let other = if place == 0 { scored.get(1) } else { scored.get(place) };
         let decided = other.map(|other| decided(oracle, &scored[0], other));
@@ -82,30 +100,32 @@ pub fn rank(oracle: &Oracle, views: &[View]) -> Ranking {
             decided => Outcome::Wins(decided),
         }
     };
-    let ranked = scored.iter().enumerate().map(|(place, (score, id, values))| Candidate {
+    let ranked = scored.iter().enumerate().map(|(place, (measured, id))| Candidate {
         id: *id,
-        values: values.clone(),
-        score: Some(*score),
+        measured: Some(*measured),
         outcome: outcome(place),
     });
     let unranked = without.into_iter().map(|(id, reason)| Candidate {
         id,
-        values: Vec::new(),
-        score: None,
+        measured: None,
         outcome: Outcome::NotEligible(reason),
     });
     Ranking { winner, candidates: ranked.chain(unranked).collect() }
 }
 
-type Scored = (Score, MemberId, Vec<f64>);
+type Scored = (Measured, MemberId);
 
 fn decided(oracle: &Oracle, winner: &Scored, other: &Scored) -> Decided {
-    match winner.0.decided_against(&other.0) {
-        Some(term) => Decided::Term {
-            measure: oracle.terms()[term].measure,
-            winner: winner.2[term],
-            other: other.2[term],
-        },
+    let term = winner.0.score.decided_against(&other.0.score);
+    let value = |scored: &Scored, place: usize| scored.0.values.components().get(place).copied();
+    // Members whose oracles differ in length are set up differently; of their scores the shorter
+    // is the lesser, and there is no value to show for it.
+    let decisive = term.and_then(|place| {
+        let measure = oracle.terms().get(place)?.measure;
+        Some((measure, value(winner, place)?, value(other, place)?))
+    });
+    match decisive {
+        Some((measure, winner, other)) => Decided::Term { measure, winner, other },
         None => Decided::Id { winner: winner.1, other: other.1 },
     }
 }

@@ -24,7 +24,7 @@ fn oracle(text: &str) -> Oracle {
 }
 
 fn value(text: &str, view: &View) -> f64 {
-    oracle(text).measure(view).unwrap()[0]
+    oracle(text).measure(view).unwrap().values.components()[0]
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn the_leader_counts_before_a_resignation_and_not_after_a_crash() {
 #[test]
 fn who_does_not_hear_a_quorum_is_no_candidate_and_says_so() {
     let cut_off = view([Some(10.0), None, None, None]);
-    let reason = oracle("history").score(&cut_off).unwrap_err();
+    let reason = oracle("history").measure(&cut_off).unwrap_err();
     assert_eq!(reason.to_string(), "hears 2 of 5 members, and a quorum is 3");
 }
 
@@ -68,14 +68,14 @@ fn who_does_not_hear_a_quorum_is_no_candidate_and_says_so() {
 fn who_is_never_to_lead_is_no_candidate_whatever_the_oracle() {
     let mut view = view([Some(1.0); 4]);
     view.preference = Preference::Never;
-    assert_eq!(oracle("constant").score(&view), Err(NoScore::Never));
+    assert_eq!(oracle("constant").measure(&view), Err(NoScore::Never));
 }
 
 #[test]
 fn what_is_not_known_yet_is_named() {
     let view = view([Some(1.0); 4]);
-    assert_eq!(oracle("history").score(&view), Err(NoScore::Unknown(Measure::History)));
-    assert_eq!(oracle("application").score(&view), Err(NoScore::Unknown(Measure::Application)));
+    assert_eq!(oracle("history").measure(&view), Err(NoScore::Unknown(Measure::History)));
+    assert_eq!(oracle("application").measure(&view), Err(NoScore::Unknown(Measure::Application)));
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn classes_make_near_equals_tie_and_the_next_term_decide() {
     let score = |latency: f64, history: u64| {
         let mut view = view([Some(latency), Some(latency), Some(latency), Some(latency)]);
         view.history = Some(history);
-        oracle("consensus/10ms, history").score(&view).unwrap()
+        oracle("consensus/10ms, history").measure(&view).unwrap().score
     };
     assert!(score(12.0, 9) > score(18.0, 5), "same class");
     assert!(score(18.0, 9) > score(12.0, 5), "same class");
@@ -142,7 +142,7 @@ fn no_value_and_no_class_makes_a_score_that_cannot_be_compared() {
     for value in [1e308, -1e308, f64::MAX, f64::MIN, 5e-324] {
         view.application = Some(value);
         for text in ["application", "application/0.01", "application/1e-300", "application/1e300"] {
-            assert!(oracle(text).score(&view).is_ok(), "{value} by {text}");
+            assert!(oracle(text).measure(&view).is_ok(), "{value} by {text}");
         }
     }
     for class in [0.0, -1.0, f64::NAN, f64::INFINITY] {

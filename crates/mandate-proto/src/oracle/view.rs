@@ -93,15 +93,19 @@ impl View {
         if rate.is_finite() { rate.max(0.0) } else { 0.0 }
     }
 
-    /// Whether this member may lead and could: it hears a quorum, itself included.
+    /// Whether this member may lead.
+    pub(super) fn check_allowed(&self) -> Result<(), NoScore> {
+        if self.preference == Preference::Never { Err(NoScore::Never) } else { Ok(()) }
+    }
+
+    /// Whether it also could: it hears a quorum, itself included.
     pub(super) fn check_eligible(&self) -> Result<(), NoScore> {
-        if self.preference == Preference::Never {
-            return Err(NoScore::Never);
-        }
+        self.check_allowed()?;
         let (heard, size) = (self.others().count() + 1, self.members.len());
-        let quorum = quorum(size);
-        if heard < quorum {
-            return Err(NoScore::NoQuorum { heard, size, quorum });
+        if heard < quorum(size) {
+            let counted = |number: usize| u16::try_from(number).unwrap_or(u16::MAX);
+            let (heard, quorum) = (counted(heard), counted(quorum(size)));
+            return Err(NoScore::NoQuorum { heard, size: counted(size), quorum });
         }
         Ok(())
     }
@@ -111,7 +115,7 @@ impl View {
         let unknown = NoScore::Unknown(measure);
         let latencies = || {
             let own = self.requests_at(self.me);
-            Latencies::new(self.others(), own, quorum(self.members.len())).ok_or(unknown.clone())
+            Latencies::new(self.others(), own, quorum(self.members.len())).ok_or(unknown)
         };
         match measure {
             Measure::History => self.history.map(|position| position as f64).ok_or(unknown),

@@ -23,7 +23,7 @@
 //! # Where the paper is silent
 //!
 //! - A proposal of an older epoch is answered, but does not count as having proposed in this one.
-//! - A member without a score (see [`NoScore`](crate::oracle::NoScore)) takes part, so that there
+//! - A member without a score (see [`NoScore`]) takes part, so that there
 //!   is a quorum, but proposes nobody until it hears of a candidate. An election without any
 //!   candidate is repeated.
 //! - Of a voter only the latest vote counts.
@@ -43,7 +43,7 @@ use core::time::Duration;
 
 use crate::identity::{MemberId, Term};
 use crate::machine::{self, Effects, Machine};
-use crate::oracle::quorum;
+use crate::oracle::{Measure, Measured, NoScore, Standing, quorum};
 use crate::score::Score;
 use crate::time::Instant;
 use crate::timer::{TimerKey, Timers};
@@ -53,7 +53,7 @@ use crate::timer::{TimerKey, Timers};
 const MAX_BACKOFF: u32 = 64;
 
 /// A candidate with its score; the greater one wins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Proposal {
     /// Its score.
     pub score: Score,
@@ -62,14 +62,14 @@ pub struct Proposal {
 }
 
 /// What members send each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Message {
     /// `P`: the sender takes part in an epoch.
     Propose {
         /// Which.
         epoch: Term,
-        /// The sender's own score, if it is a candidate.
-        own: Option<Score>,
+        /// What the sender is worth itself, or why it is no candidate.
+        own: Standing,
         /// The greatest proposal it knows of.
         best: Option<Proposal>,
     },
@@ -85,10 +85,21 @@ pub enum Message {
 /// What the selection can be told.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Input {
-    /// The leader is lost, or there was none: select one (`new-election`).
-    Elect,
-    /// This member's score from now on; `None` if it is no candidate (`get-score`).
-    Scored(Option<Score>),
+    /// The leader is lost, or there was none: select one (`new-election`), in an epoch above any
+    /// that we took part in and above this one.
+    Elect {
+        /// The highest term heard of.
+        above: Term,
+    },
+    /// This member is led: it answers proposals with votes.
+    Follow {
+        /// In this term.
+        epoch: Term,
+        /// By this member, which may be itself.
+        leader: MemberId,
+    },
+    /// What this member is worth from now on, or why it is no candidate (`get-score`).
+    Scored(Standing),
     /// A member is suspected to be down, or is not any more.
     Suspected {
         /// Who.
@@ -136,7 +147,7 @@ pub enum Ended {
 pub type Effect = machine::Effect<Message, Infallible, Event>;
 
 /// Which improvements over the paper are in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rules {
     /// End as soon as all members that are not suspected have proposed.
     pub end_early: bool,
@@ -155,7 +166,7 @@ impl Default for Rules {
 }
 
 /// How a selection is set up.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// This member.
     pub me: MemberId,
@@ -181,18 +192,18 @@ impl TimerKey for Timer {
 }
 
 /// One member's part in selecting a leader.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Selection {
     config: Config,
     epoch: Term,
     leader: Option<MemberId>,
-    score: Option<Score>,
+    score: Standing,
     /// The score that we take part with in this epoch: it must not change while it lasts, or
     /// members that have concluded have another leader than those that have not.
-    own: Option<Score>,
+    own: Standing,
     best: Option<Proposal>,
-    /// Own scores of those that have proposed in this epoch.
-    proposed: BTreeMap<MemberId, Option<Score>>,
+    /// What those are worth that have proposed in this epoch.
+    proposed: BTreeMap<MemberId, Standing>,
     votes: BTreeMap<MemberId, (Term, MemberId)>,
     suspected: Vec<MemberId>,
     timers: Timers<2>,
@@ -209,8 +220,8 @@ impl Selection {
             config,
             epoch: Term::NONE,
             leader: None,
-            score: None,
-            own: None,
+            score: Err(NoScore::Unknown(Measure::Constant)),
+            own: Err(NoScore::Unknown(Measure::Constant)),
             best: None,
             proposed: BTreeMap::new(),
             votes: BTreeMap::new(),
@@ -230,20 +241,20 @@ impl Selection {
         self.epoch
     }
 
-    /// Own scores of the members that have proposed in this epoch: `None` for those that are no
-    /// candidates.
-    pub fn proposed(&self) -> &BTreeMap<MemberId, Option<Score>> {
+    /// What the members said of themselves that have proposed in this epoch.
+    pub fn proposed(&self) -> &BTreeMap<MemberId, Standing> {
         &self.proposed
     }
 
-    fn proposal_of(&self, score: Option<Score>) -> Option<Proposal> {
-        score.map(|score| Proposal { score, id: self.config.me })
+    fn proposal_of(&self, standing: Standing) -> Option<Proposal> {
+        standing.ok().map(|Measured { score, .. }| Proposal { score, id: self.config.me })
     }
 
     /// Lines 14 to 18.
-    fn elect(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+    fn elect(&mut self, above: Term, now: Instant, effects: &mut Effects<Effect>) {
         // Epochs do not run out: one a nanosecond would last 584 years.
-        let epoch = self.epoch.next().unwrap_or(self.epoch);
+        let above = self.epoch.max(above);
+        let epoch = above.next().unwrap_or(above);
         self.backoff = 1;
         self.start_epoch(epoch, None, now, effects);
     }
@@ -278,7 +289,7 @@ impl Selection {
         &mut self,
         from: MemberId,
         epoch: Term,
-        own: Option<Score>,
+        own: Standing,
         best: Option<Proposal>,
         now: Instant,
         effects: &mut Effects<Effect>,
@@ -328,7 +339,7 @@ impl Selection {
     fn count(
         &mut self,
         from: MemberId,
-        own: Option<Score>,
+        own: Standing,
         now: Instant,
         effects: &mut Effects<Effect>,
     ) {
@@ -360,11 +371,17 @@ impl Selection {
         }
     }
 
-    fn conclude(&mut self, leader: MemberId, ended: Ended, effects: &mut Effects<Effect>) {
+    /// We are led, whatever came of the election.
+    fn follow(&mut self, epoch: Term, leader: MemberId) {
+        self.epoch = epoch;
         self.leader = Some(leader);
         self.timers = Timers::default();
         self.backoff = 1;
+    }
+
+    fn conclude(&mut self, leader: MemberId, ended: Ended, effects: &mut Effects<Effect>) {
         let epoch = self.epoch;
+        self.follow(epoch, leader);
         effects.push(Effect::Tell(Event::Elected { epoch, leader, ended }));
     }
 
@@ -398,12 +415,16 @@ impl Machine for Selection {
 
     fn handle(&mut self, input: Input, now: Instant, effects: &mut Effects<Effect>) {
         match input {
-            Input::Elect => self.elect(now, effects),
+            Input::Elect { above } => self.elect(above, now, effects),
+            Input::Follow { epoch, leader } => self.follow(epoch, leader),
             Input::Scored(score) => self.score = score,
             Input::Suspected { member, suspected } => {
                 self.set_suspected(member, suspected, effects);
             }
             Input::Received { from, .. } if !self.is_member(from) || from == self.config.me => {}
+            Input::Received { message: Message::Propose { epoch, .. }, .. }
+            | Input::Received { message: Message::Vote { epoch, .. }, .. }
+                if !epoch.is_plausible() => {}
             Input::Received { from, message: Message::Propose { epoch, own, best } } => {
                 self.receive_proposal(from, epoch, own, best, now, effects);
             }

@@ -68,12 +68,6 @@ use recovery::Recovery;
 /// No lease is longer: a claim that asks for more is refused, lest a wrong number block a group.
 pub const MAX_LEASE: Duration = Duration::from_secs(86_400);
 
-/// Terms beyond this were not counted up by anyone: a group that elected a thousand times a second
-/// would need millions of years. What names one is ignored, lest it use up all terms.
-fn is_plausible(term: Term) -> bool {
-    term.get() < 1 << 62
-}
-
 /// One member's part in installing leaders: it promises, and it may claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Installation {
@@ -184,7 +178,7 @@ impl Installation {
     fn begin_claim(&mut self, epoch: Term, now: Instant, effects: &mut Effects<Effect>) {
         // Terms have run out: better no leader than a term used twice.
         let Some(above) = self.highest().next() else { return };
-        if self.claim.is_some() || !is_plausible(epoch) {
+        if self.claim.is_some() || !epoch.is_plausible() {
             return;
         }
         let term = above.max(epoch);
@@ -399,7 +393,7 @@ impl Installation {
         effects: &mut Effects<Effect>,
     ) {
         match message {
-            Message::Claim { term, id, lease, freed } if is_plausible(term) => {
+            Message::Claim { term, id, lease, freed } if term.is_plausible() => {
                 if let Some(freed) = freed.filter(|freed| freed.term < term) {
                     self.free(freed, now);
                 }
@@ -412,7 +406,7 @@ impl Installation {
                     self.check_held(now, effects);
                 }
             }
-            Message::Refuse { term, promised } if is_plausible(promised) => {
+            Message::Refuse { term, promised } if promised.is_plausible() => {
                 self.highest = self.highest.max(promised);
                 let ours = self.claim.as_ref().is_some_and(|claim| claim.term == term);
                 // While a lease holds, one that promised another is in the minority.
@@ -420,7 +414,7 @@ impl Installation {
                     self.release(Reason::Superseded, None, effects);
                 }
             }
-            Message::Release { term, life, next } if is_plausible(term) => {
+            Message::Release { term, life, next } if term.is_plausible() => {
                 self.receive_release(Freed { term, by: from, life }, next, now, effects);
             }
             Message::Ask { life } => {
@@ -429,7 +423,7 @@ impl Installation {
                 effects.push(Effect::Send { to: from, message });
             }
             Message::Report { life, promised }
-                if promised.is_none_or(|p| is_plausible(p.term) && p.lease <= MAX_LEASE) =>
+                if promised.is_none_or(|p| p.term.is_plausible() && p.lease <= MAX_LEASE) =>
             {
                 self.receive_report(from, (life, promised), now, effects);
             }

@@ -14,6 +14,10 @@ fn score(value: f64) -> Score {
     Score::new(&[value]).unwrap()
 }
 
+fn standing(value: f64) -> Standing {
+    Ok(Measured { values: score(value), score: score(value) })
+}
+
 fn at(ms: u64) -> Instant {
     Instant::ORIGIN + Duration::from_millis(ms)
 }
@@ -36,7 +40,7 @@ impl Group {
         let member = |(id, value): (MemberId, &Option<f64>)| {
             let config = Config { me: id, members: ids.clone(), timeout: T, rules };
             let mut member = Selection::new(config);
-            let scored = Input::Scored(value.map(score));
+            let scored = Input::Scored(value.map_or(Err(NoScore::Never), standing));
             member.handle(scored, at(0), &mut Effects::new());
             member
         };
@@ -115,7 +119,7 @@ impl Group {
     fn elect(&mut self) {
         for id in 1..=self.members.len() as u32 {
             if !self.down.contains(&id) {
-                self.tell(id, Input::Elect);
+                self.tell(id, Input::Elect { above: Term::NONE });
             }
         }
     }
@@ -194,7 +198,7 @@ fn a_suspicion_that_comes_during_the_election_ends_it() {
 #[test]
 fn lines_41_to_47_one_that_notices_draws_the_others_into_its_epoch() {
     let mut group = Group::new(&scores(&[3.0, 9.0, 5.0]), Rules::default());
-    group.tell(1, Input::Elect);
+    group.tell(1, Input::Elect { above: Term::NONE });
     group.run_until(at(100));
     assert_eq!(group.leaders(), [p(2)].into());
     assert!(group.members.iter().all(|member| member.epoch() == Term::new(1)));
@@ -209,7 +213,7 @@ fn lines_34_to_36_and_54_to_63_a_newcomer_adopts_the_leader_that_a_quorum_follow
     assert_eq!(group.leaders(), [p(4)].into());
     // The best of all comes back: nobody is disturbed, and it follows.
     group.down.clear();
-    group.tell(5, Input::Elect);
+    group.tell(5, Input::Elect { above: Term::NONE });
     group.run_until(at(200));
     assert_eq!(group.elected[&5], (at(120), p(4), Ended::Votes));
     assert_eq!(group.leaders(), [p(4)].into());
@@ -224,7 +228,7 @@ fn line_60_a_crashed_leader_is_not_adopted_for_want_of_its_own_vote() {
     assert_eq!(group.leaders(), [p(5)].into());
     group.crash(5);
     // The others have not noticed yet and vote for it; one that was restarted asks.
-    group.tell(1, Input::Elect);
+    group.tell(1, Input::Elect { above: Term::NONE });
     group.run_until(at(900));
     assert_eq!(group.member(1).leader(), None);
 }
@@ -233,7 +237,7 @@ fn line_60_a_crashed_leader_is_not_adopted_for_want_of_its_own_vote() {
 fn lines_20_to_25_lost_proposals_are_repeated_with_growing_pauses() {
     let mut group = Group::new(&scores(&[1.0, 2.0, 3.0]), Rules::default());
     group.down.extend([2, 3]);
-    group.tell(1, Input::Elect);
+    group.tell(1, Input::Elect { above: Term::NONE });
     let mut sent = vec![];
     for second in 1..=16 {
         group.run_until(at(second * 1000));
@@ -263,7 +267,7 @@ fn members_that_are_no_candidates_take_part_and_are_not_elected() {
     group.elect();
     group.run_until(at(100));
     assert_eq!(group.leaders(), [p(2)].into());
-    assert_eq!(group.member(1).proposed()[&p(4)], None);
+    assert_eq!(group.member(1).proposed()[&p(4)], Err(NoScore::Never));
 }
 
 #[test]
@@ -272,7 +276,7 @@ fn an_election_without_a_candidate_waits_until_there_is_one() {
     group.elect();
     group.run_until(at(500));
     assert!(group.elected.is_empty());
-    group.tell(2, Input::Scored(Some(score(1.0))));
+    group.tell(2, Input::Scored(standing(1.0)));
     group.run_until(at(10_000));
     assert_eq!(group.leaders(), [p(2)].into());
 }
@@ -282,7 +286,7 @@ fn a_score_that_changes_during_an_epoch_counts_from_the_next() {
     let mut group = Group::new(&scores(&[1.0, 2.0, 3.0]), Rules::default());
     group.down.insert(3);
     group.elect();
-    group.tell(1, Input::Scored(Some(score(99.0))));
+    group.tell(1, Input::Scored(standing(99.0)));
     group.run_until(at(5_000));
     assert_eq!(group.leaders(), [p(2)].into());
     group.elected.clear();
@@ -296,7 +300,7 @@ fn what_strangers_send_or_name_is_ignored() {
     let mut group = Group::new(&scores(&[1.0, 2.0, 3.0]), Rules::default());
     let stranger = Proposal { score: score(1e9), id: p(77) };
     let message =
-        Message::Propose { epoch: Term::new(9), own: Some(score(1e9)), best: Some(stranger) };
+        Message::Propose { epoch: Term::new(9), own: standing(1e9), best: Some(stranger) };
     group.tell(1, Input::Received { from: p(77), message });
     assert_eq!(group.member(1).epoch(), Term::NONE);
     group.elect();

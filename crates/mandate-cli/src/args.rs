@@ -193,6 +193,8 @@ pub(crate) enum Protocol {
     NfdL,
     /// Terms by a quorum of promises, and leases.
     Installation,
+    /// Election by score, whole: detection, selection, installation, moves.
+    Pole,
 }
 
 #[derive(Debug, clap::Args)]

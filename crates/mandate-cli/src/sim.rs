@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use mandate_sim::runner::{Failure, Summary, run_seeds};
 use mandate_sim::verdict::{Outcome, Violation};
-use mandate_sim::{installation, nfd_l};
+use mandate_sim::{installation, nfd_l, pole};
 use serde::Serialize;
 
 use crate::args::{MutantName, Protocol, SimArgs};
@@ -56,6 +56,7 @@ pub(crate) fn run(args: &SimArgs, format: Format) -> anyhow::Result<Exit> {
 enum Subject {
     NfdL(nfd_l::Options),
     Installation(installation::Options),
+    Pole(pole::Options),
 }
 
 impl Subject {
@@ -68,6 +69,7 @@ impl Subject {
             None => match args.protocol {
                 Protocol::NfdL => Subject::NfdL(nfd_l::Options::default()),
                 Protocol::Installation => Subject::Installation(installation::Options::default()),
+                Protocol::Pole => Subject::Pole(pole::Options::default()),
             },
             Some(Name::LabelsRestart) => of_nfd_l(nfd_l::Mutant::LabelsRestart),
             Some(Name::WritesEveryStart) => of_nfd_l(nfd_l::Mutant::WritesEveryStart),
@@ -98,6 +100,7 @@ impl Subject {
         match self {
             Subject::NfdL(_) => Protocol::NfdL,
             Subject::Installation(_) => Protocol::Installation,
+            Subject::Pole(_) => Protocol::Pole,
         }
     }
 
@@ -105,6 +108,7 @@ impl Subject {
         match self {
             Subject::NfdL(options) => nfd_l::run(seed, &options, trace),
             Subject::Installation(options) => installation::run(seed, &options, trace),
+            Subject::Pole(options) => pole::run(seed, &options, trace),
         }
     }
 }

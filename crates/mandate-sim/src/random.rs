@@ -21,6 +21,8 @@ pub enum Stream {
     Network,
     /// Lifetimes, lateness of wake-ups, half-done writes.
     Hosts,
+    /// Writes of leaders to what they lead.
+    Register,
 }
 
 /// A stream of random numbers.

@@ -241,6 +241,11 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
         {
             self.counts.events += 1;
             machine.handle_timeout(local, &mut host.effects);
+            let next = machine.deadline();
+            assert!(
+                next > Some(local) || next.is_none(),
+                "a deadline that is not dealt with: {next:?}"
+            );
         }
     }
 

@@ -191,6 +191,11 @@ impl Oracle {
         Ok(Oracle { terms })
     }
 
+    /// Everyone is equal, and ids decide.
+    pub fn constant() -> Self {
+        Oracle { terms: alloc::vec![Term { measure: Measure::Constant, class: None }] }
+    }
+
     /// Its terms, the most important first.
     pub fn terms(&self) -> &[Term] {
         &self.terms

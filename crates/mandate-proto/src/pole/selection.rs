@@ -19,6 +19,8 @@
 //! - *End early.* The paper ends at once only if all members have proposed, so that after a crash
 //!   of the leader every election waits out T. Here it ends as soon as all that are not suspected
 //!   have proposed (and they are a quorum).
+//! - *Hear a quorum.* In the paper anyone may be elected, also a member that could not commit
+//!   anything. Here only members that hear a quorum are candidates.
 //!
 //! # Where the paper is silent
 //!
@@ -151,17 +153,20 @@ pub type Effect = machine::Effect<Message, Infallible, Event>;
 pub struct Rules {
     /// End as soon as all members that are not suspected have proposed.
     pub end_early: bool,
+    /// Only members that hear a quorum are candidates. Selection itself is told by its caller who
+    /// is one; [`member`](super::member) is that caller.
+    pub hear_quorum: bool,
 }
 
 impl Rules {
     /// As printed.
-    pub const PAPER: Rules = Rules { end_early: false };
+    pub const PAPER: Rules = Rules { end_early: false, hear_quorum: false };
 }
 
 impl Default for Rules {
     /// All improvements.
     fn default() -> Self {
-        Rules { end_early: true }
+        Rules { end_early: true, hear_quorum: true }
     }
 }
 

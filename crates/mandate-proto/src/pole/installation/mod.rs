@@ -31,6 +31,12 @@
 //! all others have told it what they promised (the module `recovery` says why all), or when an
 //! operator who knows that it is new says so ([`Boot::is_new`]).
 //!
+//! # A vote that went astray
+//!
+//! A claim that came to nothing leaves behind members that have promised its term, and can promise
+//! no lower one. A leader with leases that is refused for that reason claims a higher term itself,
+//! in one round trip; without leases it gives up, since it cannot know that the other did not lead.
+//!
 //! # Handing over
 //!
 //! [`Input::Resign`] and [`Input::Transfer`] end the mandate at once, and then say so: nobody waits
@@ -306,6 +312,20 @@ impl Installation {
         }
     }
 
+    /// A member has promised a higher term than ours, and so can never promise us this one.
+    fn outdone(&mut self, term: Term, now: Instant, effects: &mut Effects<Effect>) {
+        let Some(claim) = self.claim.as_ref().filter(|claim| claim.term == term) else { return };
+        let settled = claim.began + self.config.guarantee.lease() <= now;
+        if !self.is_sure(now) {
+            self.release(Reason::Superseded, None, effects);
+        } else if settled {
+            // While a lease holds nobody else leads: the other's claim came to nothing. We claim a
+            // term above it, so that its vote is not lost to the group; once a lease at most.
+            self.release(Reason::Superseded, Some(self.config.me), effects);
+            self.begin_claim(self.highest(), now, effects);
+        }
+    }
+
     fn transfer(&mut self, to: MemberId, now: Instant, effects: &mut Effects<Effect>) {
         let is_other = to != self.config.me && self.is_member(to);
         if is_other && self.mandate(now).is_some() {
@@ -408,10 +428,8 @@ impl Installation {
             }
             Message::Refuse { term, promised } if promised.is_plausible() => {
                 self.highest = self.highest.max(promised);
-                let ours = self.claim.as_ref().is_some_and(|claim| claim.term == term);
-                // While a lease holds, one that promised another is in the minority.
-                if ours && promised > term && !self.is_sure(now) {
-                    self.release(Reason::Superseded, None, effects);
+                if promised > term {
+                    self.outdone(term, now, effects);
                 }
             }
             Message::Release { term, life, next } if term.is_plausible() => {

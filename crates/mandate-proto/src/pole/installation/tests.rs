@@ -356,13 +356,21 @@ fn terms_that_nobody_can_have_reached_are_ignored() {
 }
 
 #[test]
-fn a_refusal_by_a_minority_does_not_depose_a_leased_leader() {
+fn a_leased_leader_that_a_minority_refuses_claims_a_higher_term_once_a_lease() {
     let mut leader = start(1, LEASED);
     claim(&mut leader, at(0));
     hear(&mut leader, 2, Message::Promise { term: TERM, id: id(1) }, at(40));
     let refuse = Message::Refuse { term: TERM, promised: Term::new(9) };
     assert!(hear(&mut leader, 3, refuse, at(50)).is_empty());
     assert!(leader.mandate(at(51)).is_some());
+    tick(&mut leader, at(900));
+    hear(&mut leader, 2, Message::Promise { term: TERM, id: id(2) }, at(940));
+    let effects = hear(&mut leader, 3, refuse, at(1000));
+    let lost = Event::Lost { term: TERM, reason: Reason::Superseded };
+    assert_eq!(effects[0], Effect::Tell(lost));
+    let claims = |effect: &Effect| matches!(effect, Effect::Broadcast(Message::Claim { term, .. }) if *term == Term::new(10));
+    assert!(effects.iter().any(claims), "{effects:?}");
+    assert_eq!(leader.mandate(at(1000)), None);
 }
 
 #[test]

@@ -1,0 +1,271 @@
+//! How a member is set up.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::moves::Moves;
+use crate::detector::configurator::Plan;
+use crate::identity::MemberId;
+use crate::oracle::{Oracle, Preference};
+use crate::pole::installation::{self, Guarantee, MAX_LEASE};
+use crate::pole::selection::{self, Rules};
+
+/// The most members of a group. Every member pings every other, and an election costs up to
+/// `2 N^2 (N-1)` messages: beyond a few dozen, elect among some and let the others observe.
+pub const MAX_MEMBERS: usize = 64;
+
+/// A member's configuration; valid by construction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    pub(super) me: MemberId,
+    pub(super) members: Vec<MemberId>,
+    pub(super) interval: Duration,
+    pub(super) detect: Duration,
+    pub(super) timeout: Duration,
+    pub(super) ping_every: Duration,
+    pub(super) first_wait: Duration,
+    pub(super) guarantee: Guarantee,
+    pub(super) oracle: Oracle,
+    pub(super) preference: Preference,
+    pub(super) rules: Rules,
+    pub(super) moves: Option<Moves>,
+}
+
+/// Why a configuration was refused. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidConfig {
+    /// Heartbeats without time between them.
+    #[error("the interval between heartbeats must be longer than zero")]
+    ZeroInterval,
+    /// No margin left.
+    #[error("the interval ({interval:?}) must be shorter than the detection time ({detect:?})")]
+    NoMargin {
+        /// Time between heartbeats.
+        interval: Duration,
+        /// Detection bound.
+        detect: Duration,
+    },
+    /// It would wait for nothing.
+    #[error("{0} must be longer than zero")]
+    ZeroTime(&'static str),
+    /// Too many members.
+    #[error("a group has at most {MAX_MEMBERS} members, not {0}")]
+    TooManyMembers(usize),
+    /// A lease that nobody would grant.
+    #[error("a lease is longer than zero and at most {MAX_LEASE:?}, not {0:?}")]
+    Lease(Duration),
+    /// A drift allowance that leaves nothing of the lease.
+    #[error("the drift allowance must be below 1000 parts of a thousand, not {0}")]
+    Allowance(u16),
+    /// A threshold that cannot be compared with.
+    #[error("the threshold for moves must be a finite share, zero or more")]
+    Threshold,
+}
+
+impl Config {
+    /// Member `me` of a group of `members` (itself included or not), with heartbeats every
+    /// `interval` (eta) and a leader's crash noticed within `detect` (eta + alpha, T_D).
+    ///
+    /// Unless told otherwise: leases as long as the detection time, which so cost nothing when a
+    /// leader crashes; elections by the constant oracle; scores do not move a leader.
+    pub fn new(
+        me: MemberId,
+        members: impl IntoIterator<Item = MemberId>,
+        interval: Duration,
+        detect: Duration,
+    ) -> Result<Self, InvalidConfig> {
+        let mut members: Vec<_> = members.into_iter().chain([me]).collect();
+        members.sort_unstable();
+        members.dedup();
+        if members.len() > MAX_MEMBERS {
+            return Err(InvalidConfig::TooManyMembers(members.len()));
+        }
+        let mut config = Config {
+            me,
+            members,
+            interval,
+            detect,
+            timeout: detect,
+            ping_every: interval,
+            first_wait: detect.saturating_mul(4),
+            guarantee: Guarantee::Leased { lease: detect, allowance_per_mille: 10 },
+            oracle: Oracle::constant(),
+            preference: Preference::default(),
+            rules: Rules::default(),
+            moves: None,
+        };
+        config.replan(interval, detect)?;
+        Ok(config)
+    }
+
+    /// The same from a plan of the configurator.
+    pub fn from_plan(
+        me: MemberId,
+        members: impl IntoIterator<Item = MemberId>,
+        plan: &Plan,
+    ) -> Result<Self, InvalidConfig> {
+        Config::new(me, members, plan.interval, plan.detect())
+    }
+
+    /// How long an election waits for members that neither propose nor are suspected (T), and how
+    /// long before it is tried again; longer than a round trip usually takes. Default: the
+    /// detection time.
+    pub fn with_timeout(mut self, timeout: Duration) -> Result<Self, InvalidConfig> {
+        self.timeout = positive(timeout, "the election timeout")?;
+        Ok(self)
+    }
+
+    /// How often the others are pinged, for round trips and for who answers; default: the interval.
+    pub fn with_ping_every(mut self, every: Duration) -> Result<Self, InvalidConfig> {
+        self.ping_every = positive(every, "the time between pings")?;
+        Ok(self)
+    }
+
+    /// How long the first election waits at most for scores; default: four detection times.
+    #[must_use]
+    pub fn with_first_wait(mut self, first_wait: Duration) -> Self {
+        self.first_wait = first_wait;
+        self
+    }
+
+    /// What leaders may rely on.
+    pub fn with_guarantee(mut self, guarantee: Guarantee) -> Result<Self, InvalidConfig> {
+        if let Guarantee::Leased { lease, allowance_per_mille } = guarantee {
+            if lease.is_zero() || lease > MAX_LEASE {
+                return Err(InvalidConfig::Lease(lease));
+            }
+            if allowance_per_mille >= 1000 {
+                return Err(InvalidConfig::Allowance(allowance_per_mille));
+            }
+        }
+        self.guarantee = guarantee;
+        Ok(self)
+    }
+
+    /// How candidates are scored; the same for all members.
+    #[must_use]
+    pub fn with_oracle(mut self, oracle: Oracle) -> Self {
+        self.oracle = oracle;
+        self
+    }
+
+    /// What the operator thinks of this member as a leader.
+    #[must_use]
+    pub fn with_preference(mut self, preference: Preference) -> Self {
+        self.preference = preference;
+        self
+    }
+
+    /// Improvements over the paper; default: all.
+    #[must_use]
+    pub fn with_rules(mut self, rules: Rules) -> Self {
+        self.rules = rules;
+        self
+    }
+
+    /// Lets scores move a leader that is well.
+    pub fn with_moves(mut self, moves: Moves) -> Result<Self, InvalidConfig> {
+        positive(moves.every, "the time between reviews")?;
+        if !(moves.threshold.is_finite() && moves.threshold >= 0.0) {
+            return Err(InvalidConfig::Threshold);
+        }
+        self.moves = Some(moves);
+        Ok(self)
+    }
+
+    pub(super) fn replan(
+        &mut self,
+        interval: Duration,
+        detect: Duration,
+    ) -> Result<(), InvalidConfig> {
+        if interval.is_zero() {
+            return Err(InvalidConfig::ZeroInterval);
+        }
+        if interval >= detect {
+            return Err(InvalidConfig::NoMargin { interval, detect });
+        }
+        self.interval = interval;
+        self.detect = detect;
+        Ok(())
+    }
+
+    /// This member.
+    pub fn me(&self) -> MemberId {
+        self.me
+    }
+
+    /// All members, in order.
+    pub fn members(&self) -> &[MemberId] {
+        &self.members
+    }
+
+    /// What leaders may rely on.
+    pub fn guarantee(&self) -> Guarantee {
+        self.guarantee
+    }
+
+    /// How candidates are scored.
+    pub fn oracle(&self) -> &Oracle {
+        &self.oracle
+    }
+
+    /// What the operator thinks of this member as a leader.
+    pub fn preference(&self) -> Preference {
+        self.preference
+    }
+
+    /// Which improvements over the paper are in force.
+    pub fn rules(&self) -> Rules {
+        self.rules
+    }
+
+    /// Whether scores move a leader, and when.
+    pub fn moves(&self) -> Option<Moves> {
+        self.moves
+    }
+
+    /// How long a member that has selected another waits for it to hold a mandate: whoever was
+    /// selected may have to wait for a lease to run out before it can even claim.
+    pub fn patience(&self) -> Duration {
+        let lease = self.guarantee.lease();
+        lease + lease / 16 + self.timeout.saturating_mul(2)
+    }
+
+    /// Within how long there is a leader, once some member exchanges messages with a quorum within
+    /// `delay` each way, and processes neither crash nor are late by more than that.
+    ///
+    /// The leader before must be noticed to be gone, and who is out of reach to be so; then up to
+    /// three selections in succession may name one that does not come to lead.
+    pub fn recovers_within(&self, delay: Duration) -> Duration {
+        let noticed = self.detect.max(self.answers_within()) + self.first_wait;
+        noticed + (self.patience() + self.timeout + delay.saturating_mul(8)).saturating_mul(3)
+    }
+
+    /// How long a member that does not answer pings is still taken for one that does: two may be
+    /// lost, and the answer to a third be under way.
+    pub fn answers_within(&self) -> Duration {
+        self.ping_every.saturating_mul(2) + self.timeout
+    }
+
+    pub(super) fn selection(&self) -> selection::Config {
+        selection::Config {
+            me: self.me,
+            members: self.members.clone(),
+            timeout: self.timeout,
+            rules: self.rules,
+        }
+    }
+
+    pub(super) fn installation(&self) -> installation::Config {
+        installation::Config {
+            me: self.me,
+            members: self.members.clone(),
+            guarantee: self.guarantee,
+            retry: self.interval.min(self.timeout),
+        }
+    }
+}
+
+fn positive(duration: Duration, name: &'static str) -> Result<Duration, InvalidConfig> {
+    if duration.is_zero() { Err(InvalidConfig::ZeroTime(name)) } else { Ok(duration) }
+}

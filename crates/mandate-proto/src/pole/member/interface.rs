@@ -1,0 +1,183 @@
+//! What goes into a member and what comes out of it.
+
+use alloc::boxed::Box;
+use core::time::Duration;
+
+use super::moves::{Advice, Effect as MoveEffect};
+use super::record::Record;
+use crate::detector::Beat;
+use crate::identity::{MemberId, Term};
+use crate::machine;
+use crate::oracle::Measured;
+use crate::pole::installation::{self, Promised, Reason};
+use crate::pole::selection;
+
+/// What members send each other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Message {
+    /// Are you there? With what an oracle needs to know of the sender.
+    Ping {
+        /// Which; answered with it.
+        number: u64,
+        /// Requests that clients send to the sender, a second.
+        requests: f64,
+    },
+    /// I am.
+    Pong {
+        /// Of the ping.
+        number: u64,
+        /// Requests that clients send to the sender, a second.
+        requests: f64,
+        /// Whether the sender could promise anything: it has its disk, or has recovered.
+        has_vote: bool,
+        /// What it would be worth as the leader in place of the present one.
+        standing: Option<Measured>,
+    },
+    /// The sender leads.
+    Heartbeat {
+        /// In this term.
+        term: Term,
+        /// Label and interval.
+        beat: Beat,
+    },
+    /// Who should lead.
+    Selection(selection::Message),
+    /// Who does.
+    Installation(installation::Message),
+}
+
+/// What the application knows of a member and an oracle may want to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// The position of its log.
+    pub history: Option<u64>,
+    /// Requests that clients send to it, a second.
+    pub requests: f64,
+    /// The application's own score.
+    pub application: Option<f64>,
+}
+
+/// What a member can be told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Input {
+    /// A message arrived.
+    Received {
+        /// Who sent it.
+        from: MemberId,
+        /// What it says.
+        message: Message,
+    },
+    /// What the application knows, from now on.
+    Figures(Figures),
+    /// A connection to this member broke: a hint, which starts a probe.
+    LinkBroken {
+        /// The member.
+        member: MemberId,
+    },
+    /// Give leadership up, and leave it to the others.
+    Resign,
+    /// Hand leadership over.
+    Transfer {
+        /// The successor.
+        to: MemberId,
+    },
+    /// Use other parameters from now on. Parameters that make no sense (an interval of zero, or
+    /// not below `detect`) are ignored.
+    Replan {
+        /// Time between heartbeats (eta).
+        interval: Duration,
+        /// Detection bound (eta + alpha).
+        detect: Duration,
+    },
+}
+
+/// What a member knows of who leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Nobody, as far as it knows.
+    Electing,
+    /// Another.
+    Following {
+        /// Who.
+        leader: MemberId,
+        /// In which term.
+        term: Term,
+    },
+    /// Itself. Whether it still does at a given instant is [`Member::mandate`](super::Member::mandate)'s
+    /// to say.
+    Leading {
+        /// In which term.
+        term: Term,
+    },
+}
+
+/// Why a leader is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// This member was started.
+    Start,
+    /// The leader fell silent.
+    Silence,
+    /// A connection to the leader broke, or another member has lost it, and it answered no probe.
+    NoAnswer,
+    /// The leader itself looks for one: it was restarted.
+    LeaderRestarted,
+    /// The leader gave its term back.
+    Released,
+    /// Who was selected held no mandate in time.
+    NotInstalled,
+    /// Who was selected does not answer.
+    SelectedGone,
+    /// Another looks for one, and we know of none.
+    Invited,
+    /// We led, or were to, and do not.
+    Lost(Reason),
+    /// We led, and did not hear a quorum any more.
+    CutOff,
+}
+
+/// Why a transfer was not begun. Leadership is where it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoTransfer {
+    /// There is nothing to hand over.
+    #[error("this member does not lead; ask the leader")]
+    NotLeading,
+    /// A stranger, or the leader itself.
+    #[error("that is not another member of the group")]
+    NotAMember,
+    /// It would find nobody.
+    #[error("that member does not answer")]
+    NoAnswer,
+}
+
+/// What the application is told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// Who leads has changed.
+    Changed(State),
+    /// An election has ended, and this is how it went.
+    Elected(Box<Record>),
+    /// A member is suspected to be down, or is not any more.
+    Suspected {
+        /// Who.
+        member: MemberId,
+        /// Whether it is.
+        suspected: bool,
+    },
+    /// A transfer was asked for and not begun.
+    NoTransfer {
+        /// To whom.
+        to: MemberId,
+        /// Why not.
+        reason: NoTransfer,
+    },
+    /// Another would lead better. Unless in shadow mode, leadership is handed over now.
+    Advised(Advice),
+    /// What came of a move.
+    Moved(MoveEffect),
+    /// The disk was lost, and this member has a vote again.
+    Recovered,
+}
+
+/// What a member asks for.
+pub type Effect = machine::Effect<Message, Promised, Event>;

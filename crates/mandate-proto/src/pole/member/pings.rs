@@ -1,0 +1,257 @@
+//! Who answers, how far away everyone is, and what they say of themselves.
+//!
+//! Everyone is pinged on a period. The mean round trip is that of about the last
+//! [`SAMPLES`] answers. Who has not answered for a while is suspected; a hint that a member is gone
+//! starts a *probe*: three pings in quick succession, and if none is answered, it is suspected at
+//! once instead of after a while.
+//!
+//! Bounded: one entry for each member, the times of the last [`ROUNDS`] pings.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use core::time::Duration;
+
+use super::Config;
+use crate::identity::{Lifetime, MemberId};
+use crate::oracle::Measured;
+use crate::time::{Instant, nanos};
+
+/// How many answers the mean is about.
+pub const SAMPLES: u32 = 64;
+
+/// Pings of which an answer still counts.
+pub(super) const ROUNDS: usize = 16;
+
+/// Pings of a probe.
+const PROBES: u32 = 3;
+
+/// The least time between the pings of a probe: a busy host takes a while to answer.
+const PROBE_PAUSE: Duration = Duration::from_millis(5);
+
+#[derive(Clone, Debug)]
+pub(super) struct Pings {
+    peers: BTreeMap<MemberId, Peer>,
+    /// When the last pings were sent, by number.
+    sent: VecDeque<(u64, Instant)>,
+    number: u64,
+    answers_within: Duration,
+    /// What a probe waits when the round trip is not known.
+    unknown_round_trip: Duration,
+}
+
+#[derive(Clone, Debug)]
+struct Peer {
+    /// Nanoseconds.
+    mean: f64,
+    samples: u32,
+    /// Until when it counts as answering.
+    trusted_until: Instant,
+    suspected: bool,
+    /// Answers to pings up to this one prove nothing: they were sent before it was suspected.
+    proves_above: u64,
+    probe: Option<Probe>,
+    requests: f64,
+    has_vote: bool,
+    standing: Option<Measured>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Probe {
+    above: u64,
+    left: u32,
+    pause: Duration,
+    next: Instant,
+}
+
+impl Pings {
+    pub(super) fn new(
+        others: impl Iterator<Item = MemberId>,
+        config: &Config,
+        life: Lifetime,
+        now: Instant,
+    ) -> Self {
+        // Numbers of one life are not taken for those of another.
+        let number = life.get() >> 2;
+        let answers_within = config.answers_within();
+        let peer = Peer {
+            mean: 0.0,
+            samples: 0,
+            trusted_until: now + answers_within,
+            suspected: false,
+            proves_above: number,
+            probe: None,
+            requests: 0.0,
+            has_vote: false,
+            standing: None,
+        };
+        Pings {
+            peers: others.map(|id| (id, peer.clone())).collect(),
+            sent: VecDeque::new(),
+            number,
+            answers_within,
+            unknown_round_trip: config.timeout,
+        }
+    }
+
+    /// The number of a ping that is sent now.
+    pub(super) fn next(&mut self, now: Instant) -> u64 {
+        self.number += 1;
+        self.sent.push_back((self.number, now));
+        if self.sent.len() > ROUNDS {
+            self.sent.pop_front();
+        }
+        self.number
+    }
+
+    /// Takes what another says of its clients.
+    pub(super) fn heard(&mut self, from: MemberId, requests: f64) {
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.requests = requests;
+        }
+    }
+
+    /// Takes an answer; true if it ends a suspicion.
+    pub(super) fn answered(
+        &mut self,
+        from: MemberId,
+        number: u64,
+        (has_vote, standing): (bool, Option<Measured>),
+        now: Instant,
+    ) -> bool {
+        let sent = self.sent.iter().find(|(sent, _)| *sent == number).map(|(_, at)| *at);
+        let (Some(sent), Some(peer)) = (sent, self.peers.get_mut(&from)) else { return false };
+        // The first answer to a ping measures; one that was repeated by the network does not.
+        if number <= peer.proves_above {
+            return false;
+        }
+        peer.proves_above = number;
+        // An answer that waited for us while we were stalled says nothing of the link.
+        if now - sent <= self.answers_within {
+            peer.samples = (peer.samples + 1).min(SAMPLES);
+            peer.mean += (nanos(now - sent) as f64 - peer.mean) / f64::from(peer.samples);
+        }
+        peer.trusted_until = peer.trusted_until.max(sent + self.answers_within);
+        peer.has_vote = has_vote;
+        peer.standing = standing;
+        if peer.probe.is_some_and(|probe| number > probe.above) {
+            peer.probe = None;
+        }
+        core::mem::take(&mut peer.suspected)
+    }
+
+    /// Suspects a member: only pings from now on can prove that it is up. False if it was
+    /// suspected already.
+    pub(super) fn suspect(&mut self, member: MemberId) -> bool {
+        let number = self.number;
+        let Some(peer) = self.peers.get_mut(&member) else { return false };
+        peer.proves_above = number;
+        peer.probe = None;
+        peer.standing = None;
+        !core::mem::replace(&mut peer.suspected, true)
+    }
+
+    /// Begins to probe a member, unless it is being probed already or is suspected.
+    pub(super) fn probe(&mut self, member: MemberId, now: Instant) {
+        let above = self.number;
+        let unknown = self.unknown_round_trip;
+        let Some(peer) = self.peers.get_mut(&member) else { return };
+        if peer.suspected || peer.probe.is_some() {
+            return;
+        }
+        let pause = if peer.samples == 0 {
+            unknown / PROBES
+        } else {
+            Duration::from_nanos(peer.mean as u64).saturating_mul(5) / 4
+        };
+        let pause = pause.max(PROBE_PAUSE);
+        peer.probe = Some(Probe { above, left: PROBES, pause, next: now });
+    }
+
+    /// A sign of life other than an answer: a probe need not go on.
+    pub(super) fn end_probe(&mut self, member: MemberId) {
+        if let Some(peer) = self.peers.get_mut(&member) {
+            peer.probe = None;
+        }
+    }
+
+    /// We were stalled and could not listen: nobody is silent before `until`.
+    pub(super) fn forgive(&mut self, until: Instant) {
+        for peer in self.peers.values_mut().filter(|peer| !peer.suspected) {
+            peer.trusted_until = peer.trusted_until.max(until);
+        }
+    }
+
+    /// Members whose probe wants another ping now.
+    pub(super) fn next_probe(&mut self, now: Instant) -> Option<Probed> {
+        let due = |(_, peer): &(&MemberId, &mut Peer)| peer.probe.is_some_and(|p| p.next <= now);
+        let (member, peer) = self.peers.iter_mut().find(due)?;
+        let member = *member;
+        let probe = peer.probe.as_mut()?;
+        if probe.left == 0 {
+            return Some(Probed::Failed(member));
+        }
+        probe.left -= 1;
+        probe.next = now + probe.pause;
+        Some(Probed::Ping(member))
+    }
+
+    /// A member that has not answered for too long, and is not suspected yet.
+    pub(super) fn next_silent(&self, now: Instant) -> Option<MemberId> {
+        let silent = |peer: &Peer| !peer.suspected && peer.trusted_until <= now;
+        self.peers.iter().find(|(_, peer)| silent(peer)).map(|(id, _)| *id)
+    }
+
+    /// When something is due.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let of = |peer: &Peer| {
+            let silence = (!peer.suspected).then_some(peer.trusted_until);
+            silence.into_iter().chain(peer.probe.map(|probe| probe.next)).min()
+        };
+        self.peers.values().filter_map(of).min()
+    }
+
+    pub(super) fn is_suspected(&self, member: MemberId) -> bool {
+        self.peers.get(&member).is_some_and(|peer| peer.suspected)
+    }
+
+    pub(super) fn suspected(&self) -> impl Iterator<Item = MemberId> + '_ {
+        self.peers.iter().filter(|(_, peer)| peer.suspected).map(|(id, _)| *id)
+    }
+
+    /// How many others answer and have a vote.
+    pub(super) fn answering(&self) -> usize {
+        self.round_trips().count()
+    }
+
+    /// Whether every other was measured.
+    pub(super) fn knows_all(&self) -> bool {
+        self.peers.values().all(|peer| peer.samples > 0)
+    }
+
+    /// Mean round trips to those that answer. Who has no vote is no help to a leader, and left out.
+    pub(super) fn round_trips(&self) -> impl Iterator<Item = (MemberId, Duration)> + '_ {
+        let measured = |peer: &Peer| !peer.suspected && peer.samples > 0 && peer.has_vote;
+        let mean = |peer: &Peer| Duration::from_nanos(peer.mean as u64);
+        let measured = self.peers.iter().filter(move |(_, peer)| measured(peer));
+        measured.map(move |(id, peer)| (*id, mean(peer)))
+    }
+
+    /// What everyone that answers says of its clients.
+    pub(super) fn request_rates(&self) -> impl Iterator<Item = (MemberId, f64)> + '_ {
+        self.peers.iter().map(|(id, peer)| (*id, peer.requests))
+    }
+
+    /// What those that answer would be worth in place of the present leader.
+    pub(super) fn standings(&self) -> impl Iterator<Item = (MemberId, Measured)> + '_ {
+        let standing = |peer: &Peer| peer.standing.filter(|_| !peer.suspected);
+        self.peers.iter().filter_map(move |(id, peer)| Some((*id, standing(peer)?)))
+    }
+}
+
+/// What a probe wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Probed {
+    /// Another ping to this member.
+    Ping(MemberId),
+    /// It has not answered.
+    Failed(MemberId),
+}

@@ -1,0 +1,49 @@
+//! Election by score, whole, under simulation: detection, selection, installation and moves.
+
+use mandate_proto::identity::MemberId;
+use mandate_proto::machine::{Effects, Machine};
+use mandate_proto::pole::installation::{Boot, Promised};
+use mandate_proto::pole::member::{Config, Effect, Event, Figures, Input, Member, Message};
+use mandate_proto::time::Instant;
+
+use crate::subject::{self, Subject};
+
+pub mod register;
+pub mod scenario;
+pub mod shape;
+mod watch;
+
+pub use scenario::{Options, run};
+
+/// How a simulated member is set up.
+#[derive(Clone, Debug)]
+pub struct MemberConfig {
+    /// The machine's own configuration.
+    pub config: Config,
+    /// What its application knows when it starts.
+    pub figures: Figures,
+}
+
+impl Subject for Member {
+    type Message = Message;
+    type Stable = Promised;
+    type Event = Event;
+    type Config = MemberConfig;
+
+    fn boot(
+        setup: &MemberConfig,
+        boot: subject::Boot<Promised>,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) -> Self {
+        let subject::Boot { stored, is_new, lifetime, .. } = boot;
+        let boot = Boot { stored, is_new, lifetime };
+        let mut member = Member::start(setup.config.clone(), boot, now, effects);
+        member.handle(Input::Figures(setup.figures), now, effects);
+        member
+    }
+
+    fn received(from: MemberId, message: Message) -> Input {
+        Input::Received { from, message }
+    }
+}

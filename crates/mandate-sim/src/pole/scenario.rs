@@ -1,0 +1,340 @@
+//! One seed: a storm of faults, resignations, transfers and changing figures; then healing, to full or
+//! partial connectivity, and the demand that there is a leader, that it stays, and that its crash
+//! is survived.
+
+use core::time::Duration;
+use std::io::Write;
+
+use mandate_proto::oracle::{Oracle, Preference};
+use mandate_proto::pole::installation::Guarantee;
+use mandate_proto::pole::member::{Config, Figures, Input, Member, Moves, State};
+use mandate_proto::pole::selection::Rules;
+
+use super::MemberConfig;
+use super::register::Register;
+use super::shape::{Shape, has_centre};
+use super::watch::Watch;
+use crate::fault::{DiskFate, Fault};
+use crate::host::member;
+use crate::installation::invariants::one_mandate_at_a_time;
+use crate::network::HostIndex;
+use crate::random::{Random, Stream};
+use crate::storm::{self, Setting};
+use crate::subject::Observer;
+use crate::time::SimTime;
+use crate::trace::Trace;
+use crate::verdict::Outcome;
+use crate::world::World;
+
+/// How to run a seed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {}
+
+/// Twice what the clocks of a storm may be off, and a little.
+const ALLOWANCE_PER_MILLE: u16 = 4;
+
+const ORACLES: [&str; 8] = [
+    "constant",
+    "history",
+    "requests",
+    "consensus",
+    "latency/10ms, history",
+    "worst/5ms, requests",
+    "rotating",
+    "preference, latency",
+];
+
+/// Runs a seed; `trace` receives it line by line.
+pub fn run(seed: u64, _: &Options, trace: Option<&mut dyn Write>) -> Outcome {
+    let setting = Setting::draw(seed);
+    let mut random = Random::new(seed ^ 0x901E, Stream::Setting);
+    let hosts = configure(&setting, &mut random);
+    let config = hosts[0].config.clone();
+    let watch = Watch::new(setting.size, trace.map(Trace::new));
+    let hosts = hosts.into_iter().zip(setting.clocks.iter().cloned());
+    let world = World::new(seed, hosts, setting.rough, setting.machinery, watch);
+    let register = Register::new(seed);
+    let mut run = Run { world, config, random, setting, register, agreement: 0.0 };
+    run.weather_the_storm(seed);
+    run.demand_a_leader();
+    let Run { world, agreement, .. } = run;
+    Outcome {
+        verdict: world.observer.violation.clone().map_or(Ok(()), Err),
+        events: world.counts().events,
+        messages: world.counts().messages,
+        simulated: world.now().since_start(),
+        reigns: world.observer.one_leader.terms() as u64,
+        agreement,
+    }
+}
+
+/// A group: the same for all members but for what they are themselves.
+fn configure(setting: &Setting, random: &mut Random) -> Vec<MemberConfig> {
+    // A lease or a timeout that is not much longer than a message takes cannot be kept on calm
+    // days either.
+    let (delay, machinery) = (setting.calm.max_delay, setting.machinery);
+    let step = delay + machinery.write_time + machinery.lateness;
+    let lease = setting.detect + step * 4;
+    let guarantee = if random.chance(0.4) {
+        Guarantee::Fenced
+    } else {
+        Guarantee::Leased { lease, allowance_per_mille: ALLOWANCE_PER_MILLE }
+    };
+    let timeout = step * (3 + random.below(4) as u32);
+    let ping_every = setting.interval * random.pick(&[1, 2, 4]);
+    let oracle: Oracle = random.pick(&ORACLES).parse().expect("these are oracles");
+    let rules = if random.chance(0.9) { Rules::default() } else { Rules::PAPER };
+    let moves = Moves {
+        every: setting.detect,
+        threshold: 0.1,
+        tenure: setting.detect * 2,
+        shadow: random.chance(0.3),
+    };
+    let moves = random.chance(0.3).then_some(moves);
+    let ids: Vec<_> = (0..setting.size).map(member).collect();
+    // At most a minority may never lead.
+    let barred = if random.chance(0.2) { random.below(setting.size as u64 / 2 + 1) } else { 0 };
+    let setup = |host: HostIndex, random: &mut Random| {
+        let never = (host as u64) < barred;
+        let rank = Preference::Rank(random.below(3) as i32);
+        let config =
+            Config::new(member(host), ids.iter().copied(), setting.interval, setting.detect)
+                .and_then(|config| config.with_guarantee(guarantee))
+                .and_then(|config| config.with_timeout(timeout))
+                .and_then(|config| config.with_ping_every(ping_every))
+                .map(|config| config.with_oracle(oracle.clone()).with_rules(rules))
+                .map(|c| c.with_preference(if never { Preference::Never } else { rank }))
+                .and_then(|c| moves.map_or(Ok(c.clone()), |moves| c.with_moves(moves)))
+                .expect("a sound configuration");
+        MemberConfig { config, figures: figures(random) }
+    };
+    (0..setting.size).map(|host| setup(host, random)).collect()
+}
+
+fn figures(random: &mut Random) -> Figures {
+    Figures {
+        history: Some(random.below(100)),
+        requests: random.below(1000) as f64,
+        application: None,
+    }
+}
+
+struct Run<'a> {
+    setting: Setting,
+    world: World<Member, Watch<'a>>,
+    config: Config,
+    random: Random,
+    register: Register,
+    agreement: f64,
+}
+
+impl Run<'_> {
+    fn weather_the_storm(&mut self, seed: u64) {
+        let size = self.setting.size as u64;
+        for (at, fault) in storm::faults(seed, &self.setting) {
+            // Leases assume clocks that count suspension.
+            let fault = match fault {
+                Fault::Suspend { host, .. } => Fault::Suspend { host, clock_stops: false },
+                fault => fault,
+            };
+            // A connection breaks when a process ends, and some notice.
+            if let Fault::Crash(host) = fault {
+                for other in (0..self.setting.size).filter(|other| *other != host) {
+                    if self.random.chance(0.5) {
+                        let input = Input::LinkBroken { member: member(host) };
+                        self.world.schedule_input(at + self.setting.calm.max_delay, other, input);
+                    }
+                }
+            }
+            self.world.schedule(at, fault);
+        }
+        for _ in 0..self.random.below(30) {
+            let at = SimTime::ZERO + self.random.between(Duration::ZERO, self.setting.storm);
+            let host = self.random.below(size) as usize;
+            let other = member(self.random.below(size) as usize);
+            let input = match self.random.below(10) {
+                0 | 1 => Input::Resign,
+                2..=5 => Input::Transfer { to: other },
+                6 | 7 => Input::LinkBroken { member: other },
+                _ => Input::Figures(figures(&mut self.random)),
+            };
+            // Whoever leads then is the one that is asked.
+            for asked in if self.random.chance(0.5) { 0..self.setting.size } else { host..host + 1 }
+            {
+                self.world.schedule_input(at, asked, input);
+            }
+        }
+        self.world.start_all();
+        self.run_until(SimTime::ZERO + self.setting.storm);
+    }
+
+    /// Runs, and after everything that happens asks every member whether its mandate holds, and has
+    /// whoever thinks that it leads write to a register that checks terms.
+    fn run_until(&mut self, until: SimTime) {
+        while self.world.step(until) {
+            self.check();
+        }
+    }
+
+    fn check(&mut self) {
+        let now = self.world.now();
+        if self.config.guarantee() != Guarantee::Fenced {
+            let holds = |host| holds(&self.world, host);
+            if let Err(what) = one_mandate_at_a_time::check(self.setting.size, holds) {
+                let what = format!("{what} (at {now} s)");
+                self.world.observer.fail(one_mandate_at_a_time::NAME, what);
+            }
+        }
+        for host in 0..self.setting.size {
+            if let State::Leading { term } = self.world.observer.states[host] {
+                self.register.write(host, term, now);
+            }
+        }
+        if let Err(what) = self.register.check(now) {
+            self.world.observer.fail(Register::NAME, what);
+        }
+    }
+
+    /// Everything heals that is to heal, and there must be a leader, for good.
+    fn demand_a_leader(&mut self) {
+        self.heal();
+        let step = self.setting.calm.max_delay
+            + self.setting.machinery.write_time
+            + self.setting.machinery.lateness;
+        // Who has lost its disk asks all others; who can recover has done so by then.
+        self.run_until(self.world.last_arrival() + self.setting.interval * 2 + step * 4);
+        let size = self.setting.size;
+        let votes = |host: &HostIndex| self.world.machine(*host).is_some_and(Member::has_vote);
+        let voters: Vec<_> = (0..size).filter(votes).collect();
+        // As printed, a member that cannot commit anything may be elected again and again.
+        let partial = self.config.rules().hear_quorum;
+        let shape = if partial { Shape::draw(&mut self.random) } else { Shape::Full };
+        let cuts = shape.cuts(size, &voters, &mut self.random);
+        if !has_centre(size, &voters, &cuts) || !self.has_candidates(&voters, &cuts) {
+            return;
+        }
+        for cut in &cuts {
+            self.world.inject(cut.clone());
+        }
+        self.await_leader("a leader after healing", step);
+        let Some(leader) = self.leader() else { return };
+        if shape == Shape::Full && !self.moves() {
+            self.demand_agreement();
+        }
+        self.demand_stability();
+        if self.world.observer.is_done() || voters.len() <= size / 2 + 1 {
+            return;
+        }
+        // And once more, after the crash of the leader.
+        let leader = self.leader().unwrap_or(leader);
+        self.world.inject(Fault::Crash(leader));
+        let voters: Vec<_> = voters.into_iter().filter(|host| *host != leader).collect();
+        if has_centre(size, &voters, &cuts) && self.has_candidates(&voters, &cuts) {
+            self.await_leader("a leader after a crash", step);
+        }
+    }
+
+    fn heal(&mut self) {
+        self.world.inject(Fault::Heal);
+        self.world.inject(Fault::SetLinks(Box::new(self.setting.calm)));
+        for host in 0..self.setting.size {
+            self.world.inject(Fault::Resume(host));
+            self.world.inject(Fault::Recover { host, disk: DiskFate::Kept });
+        }
+    }
+
+    /// Whether one that may lead hears a quorum: a member that never may must not be the only one.
+    fn has_candidates(&self, voters: &[HostIndex], cuts: &[Fault]) -> bool {
+        let may_lead = |host: &HostIndex| {
+            let machine = self.world.machine(*host);
+            machine.is_some_and(|machine| machine.config().preference() != Preference::Never)
+        };
+        let is_cut = |from: HostIndex, to: HostIndex| cuts.contains(&Fault::Cut { from, to });
+        let hears = |a: HostIndex| {
+            voters.iter().filter(|b| a == **b || !is_cut(a, **b) && !is_cut(**b, a)).count()
+        };
+        voters.iter().filter(|host| may_lead(host)).any(|host| hears(*host) > self.setting.size / 2)
+    }
+
+    /// Who holds the highest term: without leases, a leader that was replaced may not know it yet.
+    fn leader(&self) -> Option<HostIndex> {
+        let held = |host: HostIndex| {
+            let local = self.world.local_time(host);
+            Some((self.world.machine(host)?.mandate(local)?.0, host))
+        };
+        (0..self.setting.size).filter_map(held).max().map(|(_, host)| host)
+    }
+
+    /// Within the bound there is a leader that stays.
+    fn await_leader(&mut self, what: &'static str, step: Duration) {
+        let bound = self.config.recovers_within(step).mul_f64(1.01);
+        let began = self.world.now();
+        // A leader that was there before may be about to lose it, so the whole time is waited for.
+        let (mut leader, mut since) = (None, began);
+        while self.world.now() < began + bound && !self.world.observer.is_done() {
+            self.run_until((self.world.now() + step).min(began + bound));
+            let present = self.leader().filter(|leader| self.is_followed(*leader));
+            if present != leader {
+                (leader, since) = (present, self.world.now());
+            }
+        }
+        // A leader that has just moved is on its way.
+        while leader.is_none() && self.moves() && self.world.now() < began + bound * 2 {
+            self.run_until(self.world.now() + step);
+            leader = self.leader().filter(|leader| self.is_followed(*leader));
+        }
+        let took = since - began;
+        if !self.moves() {
+            let share = took.as_secs_f64() / bound.as_secs_f64();
+            self.agreement = self.agreement.max(share);
+        }
+        if leader.is_none() {
+            let states = self.world.observer.states.clone();
+            self.world.observer.stall(what, format!("none within {bound:?}: {states:?}"));
+        }
+    }
+
+    /// Whether a quorum follows, the leader itself included.
+    fn is_followed(&self, leader: HostIndex) -> bool {
+        let leader = member(leader);
+        let follows =
+            |state: &State| matches!(state, State::Following { leader: l, .. } if *l == leader);
+        let states = self.world.observer.states.iter().enumerate();
+        let followers = states.filter(|(host, state)| self.world.runs(*host) && follows(state));
+        followers.count() >= self.setting.size / 2
+    }
+
+    fn moves(&self) -> bool {
+        self.config.moves().is_some_and(|moves| !moves.shadow)
+    }
+
+    /// With all links there, everyone that has a vote follows the leader.
+    fn demand_agreement(&mut self) {
+        let leader = self.leader();
+        let agrees = |host: HostIndex| match self.world.observer.states[host] {
+            State::Leading { .. } => leader == Some(host),
+            State::Following { leader: followed, .. } => leader.map(member) == Some(followed),
+            State::Electing => !self.world.machine(host).is_some_and(Member::has_vote),
+        };
+        if !(0..self.setting.size).all(agrees) {
+            let states = self.world.observer.states.clone();
+            self.world.observer.stall("agreement", format!("{leader:?} leads, and {states:?}"));
+        }
+    }
+
+    /// Nothing happens, so nobody who leads stops to, unless scores move it.
+    fn demand_stability(&mut self) {
+        let before = self.leader();
+        self.run_until(self.world.now() + self.setting.detect * 8);
+        if !self.moves() && self.leader() != before && !self.world.observer.is_done() {
+            let after = self.leader();
+            let what = format!("{before:?} led, and now {after:?}, though nothing happened");
+            self.world.observer.stall("stability", what);
+        }
+    }
+}
+
+fn holds(world: &World<Member, Watch<'_>>, host: HostIndex) -> bool {
+    let local = world.local_time(host);
+    world.machine(host).is_some_and(|machine| machine.mandate(local).is_some())
+}

@@ -4,8 +4,10 @@
 //! | --- | --- |
 //! | [`arrivals`] | traces of heartbeats: files, recording from simulated links, replay |
 //! | [`nfd_l`] | the evaluation of NFD-L (quality of service of a leader election) |
+//! | [`rehearsal`] | elections among the servers of a topology, in virtual time |
 //! | [`topology`] | where servers are and how far apart |
 
 pub mod arrivals;
 pub mod nfd_l;
+pub mod rehearsal;
 pub mod topology;

@@ -176,6 +176,11 @@ impl Topology {
         &self.servers
     }
 
+    /// The round trip between two of the servers, in milliseconds.
+    pub fn round_trip_ms(&self, a: &Server, b: &Server) -> f64 {
+        self.between(&a.site, &b.site).expect("every pair of sites was checked")
+    }
+
     fn between(&self, a: &str, b: &str) -> Option<f64> {
         if a == b { Some(0.0) } else { self.round_trips.get(&pair(a, b)).copied() }
     }

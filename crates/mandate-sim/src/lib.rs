@@ -15,7 +15,6 @@
 //! | [`trace`] | a run, line by line |
 //! | [`runner`] | many seeds on all cores, and what came of them |
 //! | [`nfd_l`] | NFD-L under simulation, with its invariants, one file each |
-//! | [`selection`] | POLE's selection by score alone, under simulation |
 //! | [`installation`] | terms and leases under simulation, with their invariants |
 //! | [`pole`] | election by score, whole: detection, selection, installation, moves |
 //!
@@ -37,7 +36,6 @@ pub mod pole;
 mod queue;
 pub mod random;
 pub mod runner;
-pub mod selection;
 pub mod storm;
 pub mod subject;
 pub mod time;

@@ -378,6 +378,9 @@ impl Selection {
 
     /// We are led, whatever came of the election.
     fn follow(&mut self, epoch: Term, leader: MemberId) {
+        if self.epoch != epoch {
+            self.proposed.clear();
+        }
         self.epoch = epoch;
         self.leader = Some(leader);
         self.timers = Timers::default();

@@ -21,7 +21,7 @@ pub struct Record {
     pub leader: MemberId,
     /// and in which term.
     pub term: Term,
-    /// How the last selection ended; `None` if this member heard of the leader without one.
+    /// How the last selection ended; `None` if this member heard of the leader before that.
     pub ended: Option<Ended>,
     /// All that proposed in it, the best first, with what each measured of itself; then those that
     /// are no candidates, and why.
@@ -47,32 +47,50 @@ pub(super) struct Draft {
     former: Option<MemberId>,
     began: Instant,
     rounds: u32,
-    selected: Option<(Ended, Instant, Ranking, Vec<MemberId>)>,
+    selected: Option<(Ended, Instant, Field)>,
+    /// The epoch that selection was in before: its proposals belong to another election.
+    before: Term,
+}
+
+/// Who stood, and who was not waited for.
+#[derive(Clone, Debug)]
+pub(super) struct Field {
+    ranking: Ranking,
+    suspected: Vec<MemberId>,
+}
+
+impl Field {
+    pub(super) fn of(oracle: &Oracle, selection: &Selection, suspected: Vec<MemberId>) -> Self {
+        let standings = selection.proposed().iter().map(|(id, standing)| (*id, *standing));
+        Field { ranking: rank_standings(oracle, standings), suspected }
+    }
 }
 
 impl Draft {
-    pub(super) fn new(cause: Cause, former: Option<MemberId>, now: Instant) -> Self {
-        Draft { cause, former, began: now, rounds: 0, selected: None }
+    pub(super) fn new(cause: Cause, former: Option<MemberId>, before: Term, now: Instant) -> Self {
+        Draft { cause, former, began: now, rounds: 0, selected: None, before }
     }
 
-    pub(super) fn selected(
-        &mut self,
-        oracle: &Oracle,
-        selection: &Selection,
-        ended: Ended,
-        suspected: Vec<MemberId>,
-        now: Instant,
-    ) {
-        let standings = selection.proposed().iter().map(|(id, standing)| (*id, *standing));
-        let ranking = rank_standings(oracle, standings);
+    pub(super) fn selected(&mut self, ended: Ended, field: Field, now: Instant) {
         self.rounds += 1;
-        self.selected = Some((ended, now, ranking, suspected));
+        self.selected = Some((ended, now, field));
     }
 
-    pub(super) fn finish(self, leader: MemberId, term: Term, view: View, now: Instant) -> Record {
-        let (ended, selected, ranking, suspected) = match self.selected {
-            Some((ended, at, ranking, suspected)) => (Some(ended), at, ranking, suspected),
-            None => (None, now, Ranking { winner: None, candidates: Vec::new() }, Vec::new()),
+    /// Ends it; `field` is how it stands if this member heard of the leader before its own selection
+    /// had ended.
+    pub(super) fn finish(
+        self,
+        (leader, term): (MemberId, Term),
+        (epoch, mut field): (Term, Field),
+        view: View,
+        now: Instant,
+    ) -> Record {
+        if epoch == self.before {
+            field.ranking = Ranking { winner: None, candidates: Vec::new() };
+        }
+        let (ended, selected, field) = match self.selected {
+            Some((ended, at, field)) => (Some(ended), at, field),
+            None => (None, now, field),
         };
         Record {
             cause: self.cause,
@@ -80,8 +98,8 @@ impl Draft {
             leader,
             term,
             ended,
-            ranking,
-            suspected,
+            ranking: field.ranking,
+            suspected: field.suspected,
             view,
             began: self.began,
             selection: selected - self.began,

@@ -1,0 +1,179 @@
+//! Heartbeats, pings and suspicions.
+
+use alloc::boxed::Box;
+
+use super::following::Following;
+use super::pings::Probed;
+use super::{Cause, Effect, Event, Member, Message, Phase};
+use crate::detector::Beat;
+use crate::identity::{MemberId, Term};
+use crate::machine::Effects;
+use crate::oracle::{Occasion, quorum};
+use crate::pole::installation::{self, Guarantee};
+use crate::pole::selection;
+use crate::time::Instant;
+
+impl Member {
+    pub(super) fn beat(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        if let Phase::Leading { term } = self.phase
+            && let Some(beat) = self.schedule.beat(now)
+        {
+            effects.push(Effect::Broadcast(Message::Heartbeat { term, beat }));
+        }
+    }
+
+    pub(super) fn receive_heartbeat(
+        &mut self,
+        from: MemberId,
+        term: Term,
+        beat: Beat,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        if !beat.is_plausible() || !term.is_plausible() {
+            return;
+        }
+        let promised = self.installation.promised();
+        // The same term, if not to the same member: then another claim for it, perhaps ours, came
+        // to nothing. What counts is that no lower term can follow, also after a restart.
+        if promised.term == term && self.installation.has_vote() {
+            match &mut self.phase {
+                Phase::Following(following) if following.term == term => {
+                    if following.heartbeat(beat, now) {
+                        self.pings.end_probe(from);
+                    }
+                }
+                _ => self.follow(from, term, beat, now, effects),
+            }
+        } else if term < promised.term {
+            // It was replaced, and does not know.
+            let message = installation::Message::Refuse { term, promised: promised.term };
+            effects.push(Effect::Send { to: from, message: Message::Installation(message) });
+        } else if matches!(self.phase, Phase::Waiting { .. } | Phase::Electing) {
+            // There is a leader; its claim will follow.
+            self.phase = Phase::Awaiting { leader: from, until: now + self.config.patience() };
+            self.select(selection::Input::Follow { epoch: term, leader: from }, now, effects);
+        }
+    }
+
+    pub(super) fn follow(
+        &mut self,
+        leader: MemberId,
+        term: Term,
+        beat: Beat,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        let following = Following::new(leader, term, beat, self.config.detect, now);
+        self.phase = Phase::Following(Box::new(following));
+        if self.installation.is_claiming() {
+            self.install(installation::Input::Resign, now, effects);
+        }
+        self.settled(leader, term, now, effects);
+        if let Some(effect) = self.mover.as_mut().and_then(|mover| mover.follows(leader, now)) {
+            effects.push(Effect::Tell(Event::Moved(effect)));
+        }
+    }
+
+    /// The leader that we follow is lost.
+    pub(super) fn lose_leader(
+        &mut self,
+        cause: Cause,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        let Phase::Following(following) = &self.phase else { return };
+        let leader = following.leader;
+        self.phase = Phase::Electing;
+        if matches!(cause, Cause::Silence | Cause::NoAnswer) {
+            self.suspect(leader, now, effects);
+        }
+        self.begin_election(cause, now, effects);
+    }
+
+    pub(super) fn ping(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        self.next_ping = now + self.config.ping_every;
+        let (number, requests) = (self.pings.next(now), self.figures.requests);
+        effects.push(Effect::Broadcast(Message::Ping { number, requests }));
+    }
+
+    pub(super) fn receive_ping(
+        &mut self,
+        from: MemberId,
+        number: u64,
+        requests: f64,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        self.pings.heard(from, requests);
+        let wanted = self.config.moves.is_some();
+        let standing = wanted.then(|| self.standing(Occasion::BeforeResignation, now));
+        let standing = standing.and_then(Result::ok);
+        let (requests, has_vote) = (self.figures.requests, self.has_vote());
+        let message = Message::Pong { number, requests, has_vote, standing };
+        effects.push(Effect::Send { to: from, message });
+    }
+
+    pub(super) fn suspect(
+        &mut self,
+        member: MemberId,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        if !self.pings.suspect(member) {
+            return;
+        }
+        self.tell_suspected(member, true, now, effects);
+        if matches!(&self.phase, Phase::Awaiting { leader, .. } if *leader == member) {
+            self.begin_election(Cause::SelectedGone, now, effects);
+        }
+    }
+
+    /// A leader that does not hear a quorum gives up. With leases, their end says it better.
+    pub(super) fn check_cut_off(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        let heard = self.pings.answering() + 1;
+        let fenced = self.config.guarantee == Guarantee::Fenced;
+        let cut_off = heard < quorum(self.config.members.len()) && self.config.rules.hear_quorum;
+        if matches!(self.phase, Phase::Leading { .. }) && fenced && cut_off {
+            self.draft(Cause::CutOff, now);
+            self.install(installation::Input::Resign, now, effects);
+        }
+    }
+
+    pub(super) fn tell_suspected(
+        &mut self,
+        member: MemberId,
+        suspected: bool,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        effects.push(Effect::Tell(Event::Suspected { member, suspected }));
+        self.select(selection::Input::Suspected { member, suspected }, now, effects);
+    }
+
+    /// Pings that are due, and what became of earlier ones.
+    pub(super) fn handle_pings(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        if self.next_ping <= now {
+            self.ping(now, effects);
+        }
+        while let Some(probed) = self.pings.next_probe(now) {
+            match probed {
+                Probed::Ping(to) => {
+                    let (number, requests) = (self.pings.next(now), self.figures.requests);
+                    effects.push(Effect::Send { to, message: Message::Ping { number, requests } });
+                }
+                Probed::Failed(member) => {
+                    if matches!(&self.phase, Phase::Following(f) if f.leader == member) {
+                        self.lose_leader(Cause::NoAnswer, now, effects);
+                    } else {
+                        self.suspect(member, now, effects);
+                    }
+                }
+            }
+        }
+        while let Some(member) = self.pings.next_silent(now) {
+            self.suspect(member, now, effects);
+        }
+        self.check_cut_off(now, effects);
+    }
+}

@@ -1,0 +1,159 @@
+//! Selection, and what follows from it.
+
+use super::record::{Draft, Field};
+use super::{Cause, Effect, Member, Message, Phase};
+use crate::identity::{MemberId, Term};
+use crate::machine::{Effects, Machine};
+use crate::oracle::NoScore;
+use crate::pole::installation;
+use crate::pole::selection::{self, Ended};
+use crate::time::Instant;
+
+impl Member {
+    pub(super) fn select(
+        &mut self,
+        input: selection::Input,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        let mut queue = core::mem::take(&mut self.selection_effects);
+        self.selection.handle(input, now, &mut queue);
+        self.carry_out_selection(queue, now, effects);
+    }
+
+    pub(super) fn carry_out_selection(
+        &mut self,
+        mut queue: Effects<selection::Effect>,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        while let Some(effect) = queue.pop() {
+            match effect {
+                selection::Effect::Persist(never) => match never {},
+                selection::Effect::Send { to, message } => {
+                    effects.push(Effect::Send { to, message: Message::Selection(message) });
+                }
+                selection::Effect::Broadcast(message) => {
+                    effects.push(Effect::Broadcast(Message::Selection(message)));
+                }
+                selection::Effect::Tell(selection::Event::Elected { epoch, leader, ended }) => {
+                    self.selected(epoch, leader, ended, now, effects);
+                }
+            }
+        }
+        self.selection_effects = queue;
+    }
+
+    /// Selection has named a leader.
+    pub(super) fn selected(
+        &mut self,
+        epoch: Term,
+        leader: MemberId,
+        ended: Ended,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        let field = self.field();
+        if let Some(draft) = &mut self.draft {
+            draft.selected(ended, field, now);
+        }
+        if leader == self.config.me {
+            self.phase = Phase::Claiming;
+            self.install(installation::Input::Claim { epoch }, now, effects);
+        } else {
+            self.phase = Phase::Awaiting { leader, until: now + self.config.patience() };
+        }
+    }
+
+    /// Tells selection what we are worth now.
+    pub(super) fn score(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        let standing = self.standing(self.occasion(), now);
+        self.select(selection::Input::Scored(standing), now, effects);
+    }
+
+    pub(super) fn begin_election(
+        &mut self,
+        cause: Cause,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        self.phase = Phase::Electing;
+        self.draft(cause, now);
+        self.tell_state(effects);
+        self.score(now, effects);
+        let above = self.installation.highest();
+        self.select(selection::Input::Elect { above }, now, effects);
+    }
+
+    /// Who stands in the election, as far as this member knows.
+    pub(super) fn field(&self) -> Field {
+        Field::of(&self.config.oracle, &self.selection, self.pings.suspected().collect())
+    }
+
+    /// Begins to record an election, unless one is under way.
+    pub(super) fn draft(&mut self, cause: Cause, now: Instant) {
+        let (former, before) = (self.former, self.selection.epoch());
+        self.draft.get_or_insert_with(|| Draft::new(cause, former, before, now));
+    }
+
+    pub(super) fn receive_selection(
+        &mut self,
+        from: MemberId,
+        message: selection::Message,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        if let selection::Message::Propose { epoch, .. } = message
+            && epoch > self.selection.epoch()
+        {
+            match &self.phase {
+                Phase::Waiting { since, .. } if !self.is_ready(*since, now) => {
+                    self.invitation = Some((from, message));
+                    return;
+                }
+                Phase::Waiting { .. } => self.phase = Phase::Electing,
+                Phase::Following(following) if following.leader == from => {
+                    self.lose_leader(Cause::LeaderRestarted, now, effects);
+                }
+                Phase::Awaiting { leader, .. } if *leader == from => {
+                    self.begin_election(Cause::SelectedGone, now, effects);
+                }
+                // Another has lost the leader. Have we?
+                Phase::Following(following) => self.pings.probe(following.leader, now),
+                Phase::Awaiting { leader, .. } => self.pings.probe(*leader, now),
+                Phase::Electing | Phase::Claiming | Phase::Leading { .. } => {}
+            }
+        }
+        if !self.is_led() {
+            self.score(now, effects);
+        }
+        self.select(selection::Input::Received { from, message }, now, effects);
+    }
+
+    /// Whether a member that has started `since` may elect: all round trips are known, or there
+    /// was time to measure and a score can be computed, or it has waited long enough without.
+    pub(super) fn is_ready(&self, since: Instant, now: Instant) -> bool {
+        let waited = now - since;
+        let measured = waited >= self.config.timeout.max(self.config.interval);
+        let listened = waited >= self.config.interval;
+        let unknown = |reason| matches!(reason, NoScore::Unknown(_) | NoScore::NoQuorum { .. });
+        let scored = || !self.standing(self.occasion(), now).is_err_and(unknown);
+        waited >= self.config.first_wait
+            || listened && self.pings.knows_all() && scored()
+            || measured && scored()
+    }
+
+    /// Ends the wait of a member that has started, if it may.
+    pub(super) fn get_ready(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        let Phase::Waiting { since, .. } = self.phase else { return };
+        if !self.is_ready(since, now) {
+            let next = now + self.config.interval;
+            self.phase = Phase::Waiting { since, next };
+            return;
+        }
+        match self.invitation.take() {
+            Some((from, message)) => self.receive_selection(from, message, now, effects),
+            None => self.begin_election(Cause::Start, now, effects),
+        }
+    }
+}

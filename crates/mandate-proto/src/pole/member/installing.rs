@@ -1,0 +1,134 @@
+//! Installation, and what follows from it: a member leads, has promised another, or has lost.
+
+use alloc::boxed::Box;
+
+use super::{Cause, Effect, Event, Member, Message, Phase};
+use crate::identity::{MemberId, Term};
+use crate::machine::{Effects, Machine};
+use crate::oracle::View;
+use crate::pole::installation::{self, Reason};
+use crate::pole::selection;
+use crate::time::Instant;
+
+impl Member {
+    pub(super) fn install(
+        &mut self,
+        input: installation::Input,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        let mut queue = core::mem::take(&mut self.installation_effects);
+        self.installation.handle(input, now, &mut queue);
+        self.carry_out_installation(queue, now, effects);
+    }
+
+    pub(super) fn carry_out_installation(
+        &mut self,
+        mut queue: Effects<installation::Effect>,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        use installation::Event as Told;
+        let mut lost = None;
+        while let Some(effect) = queue.pop() {
+            match effect {
+                installation::Effect::Persist(promised) => effects.push(Effect::Persist(promised)),
+                installation::Effect::Send { to, message } => {
+                    effects.push(Effect::Send { to, message: Message::Installation(message) });
+                }
+                installation::Effect::Broadcast(message) => {
+                    effects.push(Effect::Broadcast(Message::Installation(message)));
+                }
+                installation::Effect::Tell(Told::Installed { term }) => {
+                    self.lead(term, now, effects);
+                }
+                installation::Effect::Tell(Told::Lost { reason, .. }) => lost = Some(reason),
+                installation::Effect::Tell(Told::Promised { to, term }) => {
+                    lost = None;
+                    self.promised(to, term, now, effects);
+                }
+                installation::Effect::Tell(Told::Released { next, .. }) => {
+                    self.released(next, now, effects);
+                }
+                installation::Effect::Tell(Told::Recovered { .. }) => {
+                    effects.push(Effect::Tell(Event::Recovered));
+                }
+            }
+        }
+        self.installation_effects = queue;
+        if self.installation.is_claiming() && !matches!(self.phase, Phase::Leading { .. }) {
+            self.draft(Cause::Released, now);
+            self.phase = Phase::Claiming;
+            self.tell_state(effects);
+        } else if let Some(reason) = lost {
+            self.lost(reason, now, effects);
+        }
+    }
+
+    /// We hold a term.
+    pub(super) fn lead(&mut self, term: Term, now: Instant, effects: &mut Effects<Effect>) {
+        self.phase = Phase::Leading { term };
+        self.settled(self.config.me, term, now, effects);
+        self.schedule.begin(now);
+        if let Some(mover) = &mut self.mover {
+            mover.installed(now);
+        }
+        self.beat(now, effects);
+    }
+
+    /// There is a leader: the election is over.
+    pub(super) fn settled(
+        &mut self,
+        leader: MemberId,
+        term: Term,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        let former = self.former;
+        let field = (self.selection.epoch(), self.field());
+        self.former = Some(leader);
+        self.abstains_until = None;
+        self.invitation = None;
+        self.select(selection::Input::Follow { epoch: term, leader }, now, effects);
+        self.tell_state(effects);
+        if let Some(draft) = self.draft.take() {
+            let view = View { leader: former, ..self.view(self.occasion()) };
+            let record = draft.finish((leader, term), field, view, now);
+            effects.push(Effect::Tell(Event::Elected(Box::new(record))));
+        }
+    }
+
+    /// We do not hold a term any more, or did not get it.
+    pub(super) fn lost(&mut self, reason: Reason, now: Instant, effects: &mut Effects<Effect>) {
+        self.stop_leading();
+        match (reason, &self.phase) {
+            // Handed over: `transfer` has set whom we await.
+            (Reason::Transferred, Phase::Awaiting { .. }) => self.tell_state(effects),
+            // Given up, since another leads.
+            (_, Phase::Following(_)) => {}
+            _ => self.begin_election(Cause::Lost(reason), now, effects),
+        }
+    }
+
+    pub(super) fn stop_leading(&mut self) {
+        self.schedule.end();
+        if let Some(mover) = &mut self.mover {
+            mover.ended();
+        }
+    }
+
+    /// We have promised another.
+    pub(super) fn promised(
+        &mut self,
+        to: MemberId,
+        term: Term,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        self.stop_leading();
+        self.phase = Phase::Awaiting { leader: to, until: now + self.config.patience() };
+        self.draft(Cause::Invited, now);
+        self.select(selection::Input::Follow { epoch: term, leader: to }, now, effects);
+        self.tell_state(effects);
+    }
+}

@@ -28,10 +28,16 @@ use crate::command::{cargo, output, root, run as run_command, shown};
 const SCRATCH: &str = "target/purity";
 
 /// What `mandate-proto` may depend on, itself included. Each of them is pure at run time: `libm` is
-/// mathematics without `std`, `thiserror` and what follows it only run inside the compiler.
-const ALLOWED_DEPENDENCIES: [&str; 8] = [
+/// mathematics without `std`, `serde` and `postcard` (with `cobs`) turn values into bytes without it,
+/// the others only run inside the compiler.
+const ALLOWED_DEPENDENCIES: [&str; 13] = [
     "mandate-proto",
     "libm",
+    "postcard",
+    "cobs",
+    "serde",
+    "serde_core",
+    "serde_derive",
     "thiserror",
     "thiserror-impl",
     "proc-macro2",

@@ -4,12 +4,14 @@ use core::fmt;
 use core::num::ParseIntError;
 use core::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// A member of a group: small, ordered, chosen by the operator. The order breaks ties: of equals
 /// the higher id leads.
 ///
 /// Written `p5`. A number and not a name, so that messages stay small and comparisons cheap; the
 /// configuration maps names to ids.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MemberId(u32);
 
 impl MemberId {
@@ -45,7 +47,7 @@ impl FromStr for MemberId {
 
 /// One life of a member, from a start to a crash: a random number drawn by the driver at each
 /// start. It tells two lives apart without a write to disk; it does not order them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Lifetime(u64);
 
 impl Lifetime {
@@ -69,7 +71,9 @@ impl fmt::Display for Lifetime {
 /// The fencing token: rises with every change of leader, and is never used twice.
 ///
 /// Engines whose guarantee is only *overlap* ([`nfd_l`](crate::nfd_l)) have none to give.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Term(u64);
 
 impl Term {

@@ -13,8 +13,9 @@
 //! | [`identity`], [`score`] | members, lifetimes, terms; what orders candidates |
 //! | [`detector`] | NFD-E, the link estimator, the quality-of-service configurator and recorder |
 //! | [`oracle`] | what makes a good leader: scores by history, requests, latency, preference, and their combination |
-//! | [`pole`] | POLE: selecting a leader by scores |
+//! | [`pole`] | POLE: leaders elected by scores, with terms and leases |
 //! | [`nfd_l`] | NFD-L: a leader election as a failure detector for processes that crash and recover |
+//! | [`wire`] | messages as bytes |
 //!
 //! ```
 //! use core::time::Duration;
@@ -45,6 +46,7 @@ pub mod pole;
 pub mod score;
 pub mod time;
 pub mod timer;
+pub mod wire;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

@@ -8,6 +8,9 @@ use core::cmp::Ordering;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// The most components a score may have. Four suffice for every oracle that is written down
 /// ("latency, then history, then preference"), and keep a score copyable and off the heap.
 pub const MAX_COMPONENTS: usize = 4;
@@ -101,6 +104,39 @@ impl Ord for Score {
 impl fmt::Debug for Score {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.components()).finish()
+    }
+}
+
+impl Serialize for Score {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.components().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Score {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(Components)
+    }
+}
+
+/// Reads a score without believing how long it says it is.
+struct Components;
+
+impl<'de> Visitor<'de> for Components {
+    type Value = Score;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at most {MAX_COMPONENTS} finite numbers")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Score, A::Error> {
+        let (mut components, mut len) = ([0.0; MAX_COMPONENTS], 0);
+        while let Some(component) = sequence.next_element::<f64>()? {
+            let slot = components.get_mut(len);
+            *slot.ok_or_else(|| A::Error::invalid_length(len + 1, &self))? = component;
+            len += 1;
+        }
+        Score::new(&components[..len]).map_err(A::Error::custom)
     }
 }
 

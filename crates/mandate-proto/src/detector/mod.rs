@@ -22,6 +22,8 @@
 use core::fmt;
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::time::{Instant, WallTime, nanos};
 
 pub mod configurator;
@@ -40,7 +42,9 @@ pub mod schedule;
 /// The paper labels heartbeats `i = 1, 2, ...` and sends the i-th at `i * eta`; the label here is
 /// that product. It orders heartbeats just as `i` does, and it stays right when the interval
 /// changes, which a count cannot: halve eta, and every later `i * eta` is wrong.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Label(i64);
 
 impl Label {
@@ -84,7 +88,7 @@ impl fmt::Display for Label {
 }
 
 /// What a heartbeat says of its own timing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beat {
     /// When it was due.
     pub label: Label,

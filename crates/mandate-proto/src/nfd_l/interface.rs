@@ -2,13 +2,15 @@
 
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::detector::{Beat, Label};
 use crate::identity::{Lifetime, MemberId};
 use crate::machine;
 use crate::time::WallTime;
 
 /// What a leader broadcasts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {
     /// Which life of the sender this is.
     pub lifetime: Lifetime,

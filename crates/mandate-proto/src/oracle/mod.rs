@@ -39,6 +39,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::identity::MemberId;
 use crate::score::{MAX_COMPONENTS, Score};
 
@@ -52,7 +54,7 @@ pub use ranking::{Candidate, Decided, Outcome, Ranking, rank, rank_standings};
 pub use view::{Occasion, Preference, View};
 
 /// What a term measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Measure {
     /// Position of the log.
     History,
@@ -136,7 +138,7 @@ pub struct Oracle {
 }
 
 /// What a member measured of itself, and the score that makes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Measured {
     /// What each term of the oracle measured, in its own unit (milliseconds for times), before
     /// classes: as many numbers as the oracle has terms.
@@ -149,7 +151,7 @@ pub struct Measured {
 pub type Standing = Result<Measured, NoScore>;
 
 /// Why a member has no score, now or at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 pub enum NoScore {
     /// The operator said so.
     #[error("is never a candidate")]

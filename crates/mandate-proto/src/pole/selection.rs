@@ -43,6 +43,8 @@ use alloc::vec::Vec;
 use core::convert::Infallible;
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::identity::{MemberId, Term};
 use crate::machine::{self, Effects, Machine};
 use crate::oracle::{Measure, Measured, NoScore, Standing, quorum};
@@ -55,7 +57,7 @@ use crate::timer::{TimerKey, Timers};
 const MAX_BACKOFF: u32 = 64;
 
 /// A candidate with its score; the greater one wins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Proposal {
     /// Its score.
     pub score: Score,
@@ -64,7 +66,7 @@ pub struct Proposal {
 }
 
 /// What members send each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// `P`: the sender takes part in an epoch.
     Propose {

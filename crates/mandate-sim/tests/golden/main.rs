@@ -63,8 +63,7 @@ fn a_better_one_comes_back() {
 #[test]
 fn a_transfer() {
     let mut script = Script::settled(Setup { guarantee: LEASED, ..setup(3) });
-    script
-        .note("p3 leads and hands over to p1; p1's claim outruns nothing: it says what was freed.");
+    script.note("p3 leads and hands over to p1, whose claim also says that term 1 is free.");
     script.tell(2, Input::Transfer { to: member(0) });
     script.run_for(200);
     expect_file!["a-transfer.txt"].assert_eq(&script.text());

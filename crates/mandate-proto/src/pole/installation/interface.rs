@@ -3,6 +3,8 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::MAX_LEASE;
 use crate::identity::{Lifetime, MemberId, Term};
 use crate::machine;
@@ -58,7 +60,7 @@ pub struct Boot {
 }
 
 /// A promise, as it is kept on disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Promised {
     /// For this term,
     pub term: Term,
@@ -84,7 +86,7 @@ impl Promised {
 
 /// Names a claim. The life tells claims apart that a member made before and after it lost its disk:
 /// terms alone might repeat then, and an old answer or release must not be taken for a new one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClaimId {
     /// The claimant's life.
     pub life: Lifetime,
@@ -93,7 +95,7 @@ pub struct ClaimId {
 }
 
 /// A claim that was given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Freed {
     /// The term.
     pub term: Term,
@@ -104,7 +106,7 @@ pub struct Freed {
 }
 
 /// What members send each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// Promise me this term, or renew that promise.
     Claim {

@@ -14,6 +14,9 @@ use crate::pole::selection::{self, Rules};
 /// `2 N^2 (N-1)` messages: beyond a few dozen, elect among some and let the others observe.
 pub const MAX_MEMBERS: usize = 64;
 
+/// The least time between heartbeats, pings or reviews, and the least election timeout.
+pub const MIN_TIME: Duration = Duration::from_millis(1);
+
 /// A member's configuration; valid by construction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -34,9 +37,6 @@ pub struct Config {
 /// Why a configuration was refused. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidConfig {
-    /// Heartbeats without time between them.
-    #[error("the interval between heartbeats must be longer than zero")]
-    ZeroInterval,
     /// No margin left.
     #[error("the interval ({interval:?}) must be shorter than the detection time ({detect:?})")]
     NoMargin {
@@ -45,9 +45,9 @@ pub enum InvalidConfig {
         /// Detection bound.
         detect: Duration,
     },
-    /// It would wait for nothing.
-    #[error("{0} must be longer than zero")]
-    ZeroTime(&'static str),
+    /// It would be busy with nothing else.
+    #[error("{0} must be at least {MIN_TIME:?}")]
+    TooShort(&'static str),
     /// Too many members.
     #[error("a group has at most {MAX_MEMBERS} members, not {0}")]
     TooManyMembers(usize),
@@ -111,13 +111,13 @@ impl Config {
     /// long before it is tried again; longer than a round trip usually takes. Default: the
     /// detection time.
     pub fn with_timeout(mut self, timeout: Duration) -> Result<Self, InvalidConfig> {
-        self.timeout = positive(timeout, "the election timeout")?;
+        self.timeout = at_least(timeout, "the election timeout")?;
         Ok(self)
     }
 
     /// How often the others are pinged, for round trips and for who answers; default: the interval.
     pub fn with_ping_every(mut self, every: Duration) -> Result<Self, InvalidConfig> {
-        self.ping_every = positive(every, "the time between pings")?;
+        self.ping_every = at_least(every, "the time between pings")?;
         Ok(self)
     }
 
@@ -165,7 +165,7 @@ impl Config {
 
     /// Lets scores move a leader that is well.
     pub fn with_moves(mut self, moves: Moves) -> Result<Self, InvalidConfig> {
-        positive(moves.every, "the time between reviews")?;
+        at_least(moves.every, "the time between reviews")?;
         if !(moves.threshold.is_finite() && moves.threshold >= 0.0) {
             return Err(InvalidConfig::Threshold);
         }
@@ -178,9 +178,7 @@ impl Config {
         interval: Duration,
         detect: Duration,
     ) -> Result<(), InvalidConfig> {
-        if interval.is_zero() {
-            return Err(InvalidConfig::ZeroInterval);
-        }
+        at_least(interval, "the interval between heartbeats")?;
         if interval >= detect {
             return Err(InvalidConfig::NoMargin { interval, detect });
         }
@@ -266,6 +264,6 @@ impl Config {
     }
 }
 
-fn positive(duration: Duration, name: &'static str) -> Result<Duration, InvalidConfig> {
-    if duration.is_zero() { Err(InvalidConfig::ZeroTime(name)) } else { Ok(duration) }
+fn at_least(duration: Duration, name: &'static str) -> Result<Duration, InvalidConfig> {
+    if duration < MIN_TIME { Err(InvalidConfig::TooShort(name)) } else { Ok(duration) }
 }

@@ -3,6 +3,8 @@
 use alloc::boxed::Box;
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::moves::{Advice, Effect as MoveEffect};
 use super::record::Record;
 use crate::detector::Beat;
@@ -13,7 +15,7 @@ use crate::pole::installation::{self, Promised, Reason};
 use crate::pole::selection;
 
 /// What members send each other.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Message {
     /// Are you there? With what an oracle needs to know of the sender.
     Ping {
@@ -81,7 +83,7 @@ pub enum Input {
         /// The successor.
         to: MemberId,
     },
-    /// Use other parameters from now on. Parameters that make no sense (an interval of zero, or
+    /// Use other parameters from now on. Parameters that make no sense (an interval below a millisecond, or
     /// not below `detect`) are ignored.
     Replan {
         /// Time between heartbeats (eta).

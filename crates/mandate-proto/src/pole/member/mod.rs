@@ -61,7 +61,7 @@ mod moves;
 mod pings;
 mod record;
 
-pub use config::{Config, InvalidConfig, MAX_MEMBERS};
+pub use config::{Config, InvalidConfig, MAX_MEMBERS, MIN_TIME};
 use following::Following;
 pub use interface::{Cause, Effect, Event, Figures, Input, Message, NoTransfer, State};
 use moves::Mover;

@@ -1,0 +1,248 @@
+//! Bytes from anywhere: decoding is total, and nothing that decodes can harm a member.
+//!
+//! A longer run: `PROPTEST_CASES=1000000 cargo test --release -p mandate-proto --test wire`.
+
+use std::time::Duration;
+
+use mandate_proto::detector::{Beat, Label};
+use mandate_proto::identity::{Lifetime, MemberId, Term};
+use mandate_proto::machine::{Effects, Machine};
+use mandate_proto::nfd_l::Heartbeat;
+use mandate_proto::oracle::{Measure, Measured, NoScore, Standing};
+use mandate_proto::pole::installation::{self, Boot, ClaimId, Freed, Guarantee, Promised};
+use mandate_proto::pole::member::{Config, Effect, Input, Member, Message, Moves};
+use mandate_proto::pole::selection::{self, Proposal};
+use mandate_proto::score::Score;
+use mandate_proto::time::Instant;
+use mandate_proto::wire::{MAX_BYTES, Malformed, decode, encode};
+use proptest::prelude::*;
+
+fn bytes_of(message: &Message) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(message, &mut bytes);
+    bytes
+}
+
+/// Mostly small numbers, so that they mean something to each other; at times any.
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => 0u64..8, 1 => any::<u64>(), 1 => Just(u64::MAX)]
+}
+
+fn member() -> impl Strategy<Value = MemberId> {
+    prop_oneof![8 => 0u32..6, 1 => any::<u32>()].prop_map(MemberId::new)
+}
+
+fn term() -> impl Strategy<Value = Term> {
+    number().prop_map(Term::new)
+}
+
+fn life() -> impl Strategy<Value = Lifetime> {
+    number().prop_map(Lifetime::new)
+}
+
+fn duration() -> impl Strategy<Value = Duration> {
+    prop_oneof![
+        4 => (0u64..5000).prop_map(Duration::from_millis),
+        1 => (any::<u64>(), 0u32..1_000_000_000).prop_map(|(s, n)| Duration::new(s, n)),
+    ]
+}
+
+fn score() -> impl Strategy<Value = Score> {
+    let component = prop_oneof![-9.0..9.0, Just(f64::MAX), Just(f64::MIN), Just(0.0)];
+    prop::collection::vec(component, 0..=4).prop_map(|components| Score::new(&components).unwrap())
+}
+
+fn measured() -> impl Strategy<Value = Measured> {
+    (score(), score()).prop_map(|(values, score)| Measured { values, score })
+}
+
+fn standing() -> impl Strategy<Value = Standing> {
+    let no_quorum = |[heard, size, quorum]: [u16; 3]| NoScore::NoQuorum { heard, size, quorum };
+    let reason = prop_oneof![
+        Just(NoScore::Never),
+        Just(NoScore::NoVote),
+        Just(NoScore::Resigned),
+        Just(NoScore::Unknown(Measure::Latency)),
+        any::<[u16; 3]>().prop_map(no_quorum),
+    ];
+    prop_oneof![measured().prop_map(Ok), reason.prop_map(Err)]
+}
+
+fn promised() -> impl Strategy<Value = Promised> {
+    (term(), prop::option::of(member()), duration(), any::<bool>())
+        .prop_map(|(term, to, lease, recovered)| Promised { term, to, lease, recovered })
+}
+
+fn claim_id() -> impl Strategy<Value = ClaimId> {
+    (life(), number()).prop_map(|(life, count)| ClaimId { life, count })
+}
+
+fn selection_message() -> impl Strategy<Value = selection::Message> {
+    let proposal = (score(), member()).prop_map(|(score, id)| Proposal { score, id });
+    prop_oneof![
+        (term(), standing(), prop::option::of(proposal))
+            .prop_map(|(epoch, own, best)| selection::Message::Propose { epoch, own, best }),
+        (term(), member()).prop_map(|(epoch, leader)| selection::Message::Vote { epoch, leader }),
+    ]
+}
+
+fn installation_message() -> impl Strategy<Value = installation::Message> {
+    use installation::Message as M;
+    let freed = (term(), member(), life()).prop_map(|(term, by, life)| Freed { term, by, life });
+    prop_oneof![
+        (term(), claim_id(), duration(), prop::option::of(freed))
+            .prop_map(|(term, id, lease, freed)| M::Claim { term, id, lease, freed }),
+        (term(), claim_id()).prop_map(|(term, id)| M::Promise { term, id }),
+        (term(), term()).prop_map(|(term, promised)| M::Refuse { term, promised }),
+        (term(), life(), prop::option::of(member())).prop_map(|(term, life, next)| M::Release {
+            term,
+            life,
+            next
+        }),
+        life().prop_map(|life| M::Ask { life }),
+        (life(), prop::option::of(promised()))
+            .prop_map(|(life, promised)| M::Report { life, promised }),
+    ]
+}
+
+fn message() -> impl Strategy<Value = Message> {
+    let rate = || prop_oneof![0.0..1e6, Just(f64::MAX)];
+    let beat = (any::<i64>(), duration())
+        .prop_map(|(label, interval)| Beat { label: Label::from_nanos(label), interval });
+    let pong = (number(), rate(), any::<bool>(), prop::option::of(measured()));
+    prop_oneof![
+        (number(), rate()).prop_map(|(number, requests)| Message::Ping { number, requests }),
+        pong.prop_map(|(number, requests, has_vote, standing)| {
+            Message::Pong { number, requests, has_vote, standing }
+        }),
+        (term(), beat).prop_map(|(term, beat)| Message::Heartbeat { term, beat }),
+        selection_message().prop_map(Message::Selection),
+        installation_message().prop_map(Message::Installation),
+    ]
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Message(u32, Message),
+    Tell(Input),
+    Wait(Duration),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let told = prop_oneof![
+        Just(Input::Resign),
+        member().prop_map(|to| Input::Transfer { to }),
+        member().prop_map(|member| Input::LinkBroken { member }),
+        (duration(), duration()).prop_map(|(interval, detect)| Input::Replan { interval, detect }),
+    ];
+    prop_oneof![
+        12 => (0u32..6, message()).prop_map(|(from, message)| Step::Message(from, message)),
+        3 => told.prop_map(Step::Tell),
+        4 => (0u64..2000).prop_map(|ms| Step::Wait(Duration::from_millis(ms))),
+    ]
+}
+
+fn start(guarantee: Guarantee, effects: &mut Effects<Effect>) -> Member {
+    let members = (1..=4).map(MemberId::new);
+    let (interval, detect) = (Duration::from_millis(100), Duration::from_millis(300));
+    let moves = Moves { every: detect, threshold: 0.1, tenure: detect, shadow: false };
+    let config = Config::new(MemberId::new(1), members, interval, detect)
+        .and_then(|config| config.with_guarantee(guarantee))
+        .and_then(|config| config.with_moves(moves))
+        .unwrap()
+        .with_oracle("latency/10ms, history".parse().unwrap());
+    let boot = Boot { stored: None, is_new: true, lifetime: Lifetime::new(3) };
+    Member::start(config, boot, Instant::ORIGIN, effects)
+}
+
+#[test]
+fn nothing_longer_than_a_message_is_read() {
+    let bytes = vec![0; MAX_BYTES + 1];
+    assert_eq!(decode::<Message>(&bytes), Err(Malformed::TooLong(MAX_BYTES + 1)));
+    assert_eq!(decode::<Message>(&[]), Err(Malformed::NoMessage(0)));
+}
+
+#[test]
+fn numbers_that_no_member_sends_are_refused() {
+    for requests in [f64::NAN, f64::INFINITY, -1.0] {
+        let bytes = bytes_of(&Message::Ping { number: 1, requests });
+        assert_eq!(decode::<Message>(&bytes), Err(Malformed::Unsound));
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_message_comes_back_as_it_was_sent(message in message()) {
+        let bytes = bytes_of(&message);
+        prop_assert!(bytes.len() <= MAX_BYTES, "{} bytes", bytes.len());
+        prop_assert_eq!(decode(&bytes), Ok(message));
+    }
+
+    #[test]
+    fn a_frame_with_more_behind_it_or_less_of_it_is_refused(
+        message in message(), more in 1usize..9,
+    ) {
+        let mut bytes = bytes_of(&message);
+        let whole = bytes.len();
+        bytes.resize(whole + more, 0);
+        prop_assert!(decode::<Message>(&bytes).is_err());
+        for length in 0..whole {
+            prop_assert!(decode::<Message>(&bytes[..length]).is_err());
+        }
+    }
+
+    #[test]
+    fn bytes_from_anywhere_are_a_message_or_an_error(
+        bytes in prop::collection::vec(any::<u8>(), 0..300),
+    ) {
+        if let Ok(message) = decode::<Message>(&bytes) {
+            prop_assert_eq!(decode(&bytes_of(&message)), Ok(message));
+        }
+        let _ = decode::<Heartbeat>(&bytes);
+    }
+
+    #[test]
+    fn a_frame_that_was_damaged_is_a_message_or_an_error(
+        message in message(), place in any::<prop::sample::Index>(), bits in 1u8..,
+    ) {
+        let mut bytes = bytes_of(&message);
+        let place = place.index(bytes.len());
+        bytes[place] ^= bits;
+        if let Ok(message) = decode::<Message>(&bytes) {
+            prop_assert_eq!(decode(&bytes_of(&message)), Ok(message));
+        }
+    }
+
+    #[test]
+    fn whatever_decodes_neither_panics_a_member_nor_makes_it_busy_nor_chatty(
+        steps in prop::collection::vec(step(), 1..120), leased in any::<bool>(),
+    ) {
+        let lease = Duration::from_millis(400);
+        let leased = leased.then_some(Guarantee::Leased { lease, allowance_per_mille: 10 });
+        let mut effects = Effects::new();
+        let mut member = start(leased.unwrap_or(Guarantee::Fenced), &mut effects);
+        let mut now = Instant::ORIGIN;
+        for step in steps {
+            match step {
+                Step::Message(from, message) => {
+                    let from = MemberId::new(from);
+                    member.handle(Input::Received { from, message }, now, &mut effects);
+                }
+                Step::Tell(input) => member.handle(input, now, &mut effects),
+                Step::Wait(time) => {
+                    let until = now + time;
+                    while let Some(due) = member.deadline().filter(|due| *due <= until) {
+                        now = now.max(due);
+                        member.handle_timeout(now, &mut effects);
+                        prop_assert!(member.deadline().is_none_or(|next| next > now));
+                        prop_assert!(effects.drain().count() <= 40);
+                    }
+                    now = until;
+                }
+            }
+            // Nothing that a peer sends is answered many times over.
+            prop_assert!(effects.drain().count() <= 40);
+            let _ = (member.mandate(now), member.state());
+        }
+    }
+}

@@ -63,9 +63,11 @@ impl Subject {
     fn new(args: &SimArgs) -> anyhow::Result<Self> {
         use MutantName as Name;
         let of_nfd_l = |mutant| Subject::NfdL(nfd_l::Options { mutant: Some(mutant) });
+        let of_pole = |mutant| Subject::Pole(pole::Options { mutant: Some(mutant) });
         let of_installation =
             |mutant| Subject::Installation(installation::Options { mutant: Some(mutant) });
         let subject = match args.mutant {
+            Some(Name::IsolatedCandidates) => of_pole(pole::Mutant::IsolatedCandidates),
             None => match args.protocol {
                 Protocol::NfdL => Subject::NfdL(nfd_l::Options::default()),
                 Protocol::Installation => Subject::Installation(installation::Options::default()),

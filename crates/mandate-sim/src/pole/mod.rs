@@ -13,7 +13,7 @@ pub mod scenario;
 pub mod shape;
 mod watch;
 
-pub use scenario::{Options, run};
+pub use scenario::{Mutant, Options, run};
 
 /// How a simulated member is set up.
 #[derive(Clone, Debug)]
@@ -22,6 +22,8 @@ pub struct MemberConfig {
     pub config: Config,
     /// What its application knows when it starts.
     pub figures: Figures,
+    /// A bug put in on purpose.
+    pub mutant: Option<Mutant>,
 }
 
 impl Subject for Member {
@@ -37,7 +39,14 @@ impl Subject for Member {
         effects: &mut Effects<Effect>,
     ) -> Self {
         let subject::Boot { stored, is_new, lifetime, .. } = boot;
-        let boot = Boot { stored, is_new, lifetime };
+        let mut boot = Boot { stored, is_new, lifetime };
+        match setup.mutant {
+            Some(Mutant::PromiseNotDurable) => {
+                boot.stored = boot.stored.map(|_| Promised::NOTHING);
+            }
+            // Acts where the group is set up.
+            Some(Mutant::IsolatedCandidates) | None => {}
+        }
         let mut member = Member::start(setup.config.clone(), boot, now, effects);
         member.handle(Input::Figures(setup.figures), now, effects);
         member

@@ -28,7 +28,19 @@ use crate::world::World;
 
 /// How to run a seed.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {}
+pub struct Options {
+    /// A bug to put back on purpose.
+    pub mutant: Option<Mutant>,
+}
+
+/// Bugs to put back on purpose. Those of installation are in [`installation`](crate::installation).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// As the paper has it, also members that do not hear a quorum are candidates.
+    IsolatedCandidates,
+    /// A member finds nothing on its disk of what it promised.
+    PromiseNotDurable,
+}
 
 /// Twice what the clocks of a storm may be off, and a little.
 const ALLOWANCE_PER_MILLE: u16 = 4;
@@ -45,16 +57,17 @@ const ORACLES: [&str; 8] = [
 ];
 
 /// Runs a seed; `trace` receives it line by line.
-pub fn run(seed: u64, _: &Options, trace: Option<&mut dyn Write>) -> Outcome {
+pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outcome {
     let setting = Setting::draw(seed);
     let mut random = Random::new(seed ^ 0x901E, Stream::Setting);
-    let hosts = configure(&setting, &mut random);
+    let hosts = configure(&setting, options.mutant, &mut random);
     let config = hosts[0].config.clone();
     let watch = Watch::new(setting.size, trace.map(Trace::new));
     let hosts = hosts.into_iter().zip(setting.clocks.iter().cloned());
     let world = World::new(seed, hosts, setting.rough, setting.machinery, watch);
     let register = Register::new(seed);
-    let mut run = Run { world, config, random, setting, register, agreement: 0.0 };
+    let mutant = options.mutant;
+    let mut run = Run { world, config, random, setting, register, mutant, agreement: 0.0 };
     run.weather_the_storm(seed);
     run.demand_a_leader();
     let Run { world, agreement, .. } = run;
@@ -69,7 +82,7 @@ pub fn run(seed: u64, _: &Options, trace: Option<&mut dyn Write>) -> Outcome {
 }
 
 /// A group: the same for all members but for what they are themselves.
-fn configure(setting: &Setting, random: &mut Random) -> Vec<MemberConfig> {
+fn configure(setting: &Setting, mutant: Option<Mutant>, random: &mut Random) -> Vec<MemberConfig> {
     // A lease or a timeout that is not much longer than a message takes cannot be kept on calm
     // days either.
     let (delay, machinery) = (setting.calm.max_delay, setting.machinery);
@@ -84,6 +97,10 @@ fn configure(setting: &Setting, random: &mut Random) -> Vec<MemberConfig> {
     let ping_every = setting.interval * random.pick(&[1, 2, 4]);
     let oracle: Oracle = random.pick(&ORACLES).parse().expect("these are oracles");
     let rules = if random.chance(0.9) { Rules::default() } else { Rules::PAPER };
+    let rules = match mutant {
+        Some(Mutant::IsolatedCandidates) => Rules { hear_quorum: false, ..Rules::default() },
+        _ => rules,
+    };
     let moves = Moves {
         every: setting.detect,
         threshold: 0.1,
@@ -106,7 +123,7 @@ fn configure(setting: &Setting, random: &mut Random) -> Vec<MemberConfig> {
                 .map(|c| c.with_preference(if never { Preference::Never } else { rank }))
                 .and_then(|c| moves.map_or(Ok(c.clone()), |moves| c.with_moves(moves)))
                 .expect("a sound configuration");
-        MemberConfig { config, figures: figures(random) }
+        MemberConfig { config, figures: figures(random), mutant }
     };
     (0..setting.size).map(|host| setup(host, random)).collect()
 }
@@ -125,6 +142,7 @@ struct Run<'a> {
     config: Config,
     random: Random,
     register: Register,
+    mutant: Option<Mutant>,
     agreement: f64,
 }
 
@@ -207,7 +225,8 @@ impl Run<'_> {
         let votes = |host: &HostIndex| self.world.machine(*host).is_some_and(Member::has_vote);
         let voters: Vec<_> = (0..size).filter(votes).collect();
         // As printed, a member that cannot commit anything may be elected again and again.
-        let partial = self.config.rules().hear_quorum;
+        let partial =
+            self.config.rules().hear_quorum || self.mutant == Some(Mutant::IsolatedCandidates);
         let shape = if partial { Shape::draw(&mut self.random) } else { Shape::Full };
         let cuts = shape.cuts(size, &voters, &mut self.random);
         if !has_centre(size, &voters, &cuts) || !self.has_candidates(&voters, &cuts) {

@@ -123,9 +123,10 @@ impl Member {
                 Phase::Awaiting { leader, .. } => self.pings.probe(*leader, now),
                 Phase::Electing | Phase::Claiming | Phase::Leading { .. } => {}
             }
-        }
-        if !self.is_led() {
-            self.score(now, effects);
+            // Scores count from the beginning of an epoch.
+            if !self.is_led() {
+                self.score(now, effects);
+            }
         }
         self.select(selection::Input::Received { from, message }, now, effects);
     }

@@ -1,0 +1,49 @@
+//! Election by score over many seeds, whole, and the harness against bugs put back on purpose.
+//!
+//! A longer run: `mandate sim --protocol pole --seeds 200000`.
+
+use std::thread;
+
+use mandate_sim::pole::{Mutant, Options, run};
+use mandate_sim::runner::{Summary, run_seeds};
+use mandate_sim::verdict::Violation;
+
+fn seeds(count: u64, max_failures: usize, mutant: Option<Mutant>) -> Summary {
+    let cores = thread::available_parallelism().map_or(2, usize::from);
+    let options = Options { mutant };
+    run_seeds(0..count, cores, max_failures, |seed| run(seed, &options, None), |_| {})
+}
+
+#[test]
+fn twelve_thousand_seeds_violate_nothing() {
+    let summary = seeds(12_000, 3, None);
+    assert_eq!(summary.failures, []);
+    assert!(summary.reigns > 60_000, "five leaders a run: {}", summary.reigns);
+}
+
+/// The invariants that the mutant broke.
+fn broken(mutant: Mutant, count: u64) -> Vec<&'static str> {
+    let summary = seeds(count, 20, Some(mutant));
+    let invariant = |violation: &Violation| match violation {
+        Violation::Correctness { invariant, .. } | Violation::Liveness { invariant, .. } => {
+            *invariant
+        }
+        Violation::Crash(_) => "crash",
+    };
+    summary.failures.iter().map(|failure| invariant(&failure.violation)).collect()
+}
+
+#[test]
+fn candidates_that_do_not_hear_a_quorum_are_caught() {
+    let broken = broken(Mutant::IsolatedCandidates, 3_000);
+    assert!(broken.iter().any(|name| name.starts_with("a leader after")), "{broken:?}");
+}
+
+#[test]
+fn a_promise_that_is_not_durable_is_caught() {
+    let broken = broken(Mutant::PromiseNotDurable, 6_000);
+    assert!(
+        broken.contains(&"terms rise") || broken.contains(&"one leader per term"),
+        "{broken:?}"
+    );
+}

@@ -6,7 +6,7 @@ use mandate_proto::pole::installation::{Boot, Promised};
 use stateright::{Model, Property};
 
 use crate::group::{Group, Reduction};
-use crate::host::{Host, Writes};
+use crate::host::{Disk, Host, Writes};
 use crate::joined::{Joined, Wire};
 use crate::keyed::Keyed;
 use crate::memo::{Known, Memo};
@@ -140,7 +140,7 @@ impl Model for Fenced {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let group = Group::new(|id, boot| self.start(id, boot));
+        let group = Group::new(|id, boot, _| self.start(id, boot));
         vec![State { group, elections: 0, waits: 0, patience: 0 }]
     }
 
@@ -195,7 +195,9 @@ impl Model for Fenced {
                 group.step(id, writes, Joined::end_patience);
             }
             Action::Land(id) => group.land(id),
-            Action::Restart(id) => group.restart(id, |id, boot| self.start(id, boot)),
+            Action::Restart(id) => {
+                group.restart(id, Disk::Kept, writes, |id, boot, _| self.start(id, boot))
+            }
         }
         self.reduce(last, &mut next);
         Some(next)

@@ -28,7 +28,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::pole::installation::Boot;
 
-use crate::host::{Asked, Host, Outcome, SIZE, Writes, ids};
+use crate::host::{Asked, Disk, Host, Outcome, SIZE, Writes, ids};
 use crate::keyed::Keyed;
 use crate::memo::Known;
 use crate::network::{Envelope, Network};
@@ -59,7 +59,7 @@ where
     M: Clone + Eq + Hash + Debug,
 {
     /// Members that have just joined.
-    pub(crate) fn new(start: impl Fn(MemberId, Boot) -> P) -> Self {
+    pub(crate) fn new(start: impl Fn(MemberId, Boot, &mut Asked<M>) -> P) -> Self {
         let hosts = ids().map(|id| Keyed::new(Host::new(id, &start)));
         let (network, installed) = (Network::new(), Vec::new());
         Group { hosts, network, installed, disk_went_back: false }
@@ -76,6 +76,11 @@ where
     /// How often members have crashed.
     pub(crate) fn crashes(&self) -> u8 {
         self.hosts.iter().map(|host| host.crashes).sum()
+    }
+
+    /// How many of these crashes took a disk along.
+    pub(crate) fn losses(&self) -> u8 {
+        self.hosts.iter().map(|host| host.losses).sum()
     }
 
     /// Who waits for its disk.
@@ -125,9 +130,16 @@ where
         self.apply(id, &outcome);
     }
 
-    /// A member crashes and starts again with what is on its disk.
-    pub(crate) fn restart(&mut self, id: MemberId, start: impl FnOnce(MemberId, Boot) -> P) {
-        self.hosts[place(id)] = Keyed::new(self.host(id).restart(start));
+    /// A member crashes and starts again.
+    pub(crate) fn restart(
+        &mut self,
+        id: MemberId,
+        disk: Disk,
+        writes: Writes,
+        start: impl FnOnce(MemberId, Boot, &mut Asked<M>) -> P,
+    ) {
+        let outcome = self.host(id).restart(disk, writes, start);
+        self.apply(id, &outcome);
     }
 
     /// A member has moved.

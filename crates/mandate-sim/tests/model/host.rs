@@ -37,6 +37,15 @@ pub(crate) enum Writes {
     ComeLast,
 }
 
+/// What becomes of a disk in a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Disk {
+    /// It stays.
+    Kept,
+    /// It is gone.
+    Lost,
+}
+
 /// What is left to do once a write is durable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Task<M> {
@@ -51,7 +60,9 @@ pub(crate) struct Host<P, M> {
     pub(crate) id: MemberId,
     pub(crate) process: P,
     pub(crate) crashes: u8,
-    disk: Promised,
+    /// How many of its crashes took the disk along.
+    pub(crate) losses: u8,
+    disk: Option<Promised>,
     /// A write, and what is to be done after it.
     waiting: Vec<Task<M>>,
 }
@@ -79,24 +90,31 @@ where
     M: Clone + Hash,
 {
     /// A member that has just joined: it has written down that it exists.
-    pub(crate) fn new(id: MemberId, start: impl FnOnce(MemberId, Boot) -> P) -> Self {
-        Self::start(id, 0, Promised::NOTHING, start)
+    pub(crate) fn new(id: MemberId, start: impl Fn(MemberId, Boot, &mut Asked<M>) -> P) -> Self {
+        let disk = Some(Promised::NOTHING);
+        let boot = Boot { stored: disk, is_new: false, lifetime: lifetime(id, 0) };
+        let process = start(id, boot, &mut Effects::new());
+        Host { id, process, crashes: 0, losses: 0, disk, waiting: Vec::new() }
     }
 
-    /// It has crashed, and starts again with what is on its disk.
-    pub(crate) fn restart(&self, start: impl FnOnce(MemberId, Boot) -> P) -> Self {
-        Self::start(self.id, self.crashes + 1, self.disk, start)
-    }
-
-    fn start(
-        id: MemberId,
-        crashes: u8,
-        disk: Promised,
-        start: impl FnOnce(MemberId, Boot) -> P,
-    ) -> Self {
-        let lifetime = lifetime(id, crashes);
-        let process = start(id, Boot { stored: Some(disk), is_new: false, lifetime });
-        Host { id, process, crashes, disk, waiting: Vec::new() }
+    /// It has crashed, and starts again with what is on its disk, if that is not lost.
+    pub(crate) fn restart(
+        &self,
+        disk: Disk,
+        writes: Writes,
+        start: impl FnOnce(MemberId, Boot, &mut Asked<M>) -> P,
+    ) -> Outcome<P, M> {
+        let crashes = self.crashes + 1;
+        let (stored, losses) = match disk {
+            Disk::Kept => (self.disk, self.losses),
+            Disk::Lost => (None, self.losses + 1),
+        };
+        let boot = Boot { stored, is_new: false, lifetime: lifetime(self.id, crashes) };
+        let mut asked = Effects::new();
+        let process = start(self.id, boot, &mut asked);
+        let host =
+            Host { id: self.id, process, crashes, losses, disk: stored, waiting: Vec::new() };
+        host.work(tasks(self.id, asked), writes == Writes::AreInstant)
     }
 
     /// Whether it waits for its disk.
@@ -106,7 +124,7 @@ where
 
     /// Whether a crash can make it forget anything that it must not.
     pub(crate) fn can_forget(&self) -> bool {
-        self.disk != Promised::NOTHING || self.is_writing()
+        self.disk != Some(Promised::NOTHING) || self.is_writing()
     }
 
     /// Has the member do something.
@@ -161,8 +179,9 @@ where
 
     /// Whether the disk went back by that.
     fn write(&mut self, promised: Promised) -> bool {
-        let before = core::mem::replace(&mut self.disk, promised);
-        promised.term < before.term || promised.term == before.term && promised.to != before.to
+        self.disk.replace(promised).is_some_and(|before| {
+            promised.term < before.term || promised.term == before.term && promised.to != before.to
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use mandate_proto::time::Instant;
 use stateright::{Model, Property};
 
 use crate::group::{Group, Reduction};
-use crate::host::{Host, Writes, ids, lifetime};
+use crate::host::{Asked, Disk, Host, Writes, ids, lifetime};
 use crate::keyed::Keyed;
 use crate::memo::{Known, Memo};
 use crate::network::Envelope;
@@ -26,6 +26,8 @@ pub(crate) struct Bounds {
     pub(crate) claims: u8,
     /// How often members crash, in all: such as have promised something, or are about to.
     pub(crate) crashes: u8,
+    /// How many of these crashes take the disk along.
+    pub(crate) losses: u8,
     /// How often a member resigns, or hands over.
     pub(crate) resignations: u8,
     /// How often a timer is noticed.
@@ -39,6 +41,8 @@ pub(crate) enum Mutant {
     LeaseNotWaitedOut,
     /// A leader counts its deadline from the answer, and not from when it asked.
     DeadlineFromReply,
+    /// A member that has lost its disk votes at once.
+    VoteWithoutDisk,
     /// Who gives a term back frees those who have promised it to another.
     ReleaseFreesAnyone,
 }
@@ -77,7 +81,7 @@ pub(crate) enum Action {
     /// A write is durable.
     Land(MemberId),
     /// A member crashes and starts again.
-    Restart(MemberId),
+    Restart(MemberId, Disk),
 }
 
 impl State {
@@ -106,11 +110,21 @@ impl Leased {
         Leased { reduction: Reduction::None, ..self }
     }
 
-    fn start(&self, id: MemberId, mut boot: Boot, now: Instant) -> Timed {
-        if self.mutant == Some(Mutant::LeaseNotWaitedOut) {
-            boot.stored = boot.stored.map(|p| Promised { lease: Duration::ZERO, ..p });
+    fn start(
+        &self,
+        id: MemberId,
+        mut boot: Boot,
+        now: Instant,
+        asked: &mut Asked<Message>,
+    ) -> Timed {
+        match self.mutant {
+            Some(Mutant::LeaseNotWaitedOut) => {
+                boot.stored = boot.stored.map(|p| Promised { lease: Duration::ZERO, ..p });
+            }
+            Some(Mutant::VoteWithoutDisk) => boot.is_new = true,
+            _ => {}
         }
-        Timed::start(id, boot, now, self.mutant == Some(Mutant::DeadlineFromReply))
+        Timed::start(id, boot, self.mutant == Some(Mutant::DeadlineFromReply), now, asked)
     }
 
     fn writes(&self, state: &State) -> Writes {
@@ -181,7 +195,7 @@ impl Model for Leased {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let group = Group::new(|id, boot| self.start(id, boot, Instant::ORIGIN));
+        let group = Group::new(|id, boot, asked| self.start(id, boot, Instant::ORIGIN, asked));
         vec![State { group, tick: 0, claims: 0, resignations: 0, timeouts: 0 }]
     }
 
@@ -198,7 +212,11 @@ impl Model for Leased {
         actions.extend(group.sent().iter().filter(arrives).cloned().map(Action::Deliver));
         actions.extend(group.writing().map(Action::Land));
         if group.crashes() < self.bounds.crashes {
-            actions.extend(group.fragile(self.reduction).map(Action::Restart));
+            let crash = |disk| move |id| Action::Restart(id, disk);
+            actions.extend(group.fragile(self.reduction).map(crash(Disk::Kept)));
+            if group.losses() < self.bounds.losses {
+                actions.extend(group.fragile(self.reduction).map(crash(Disk::Lost)));
+            }
         }
         let waits = self.reduction == Reduction::Sound && group.is_writing();
         if state.tick < self.bounds.ticks && !waits {
@@ -239,8 +257,9 @@ impl Model for Leased {
                 next.group.step(id, writes, |process, asked| process.time_out(now, asked));
             }
             Action::Land(id) => next.group.land(id),
-            Action::Restart(id) => {
-                next.group.restart(id, |id, boot| self.start(id, boot, now));
+            Action::Restart(id, disk) => {
+                let start = |id, boot, asked: &mut _| self.start(id, boot, now, asked);
+                next.group.restart(id, disk, writes, start);
             }
         }
         if self.reduction == Reduction::Sound {

@@ -62,6 +62,11 @@ fn one_mandate_at_a_time_with_resignations_and_transfers() {
 }
 
 #[test]
+fn one_mandate_at_a_time_with_a_disk_that_is_lost() {
+    visit_leased(&bounds::LEASED_LOST_DISK);
+}
+
+#[test]
 #[ignore = "minutes: the wider spaces"]
 fn all_holds_in_wider_bounds() {
     visit_fenced(&bounds::FENCED_LONG);
@@ -76,10 +81,14 @@ fn what_the_models_leave_out_is_nothing_that_could_be_seen() {
     let all = visible(&Fenced::new(bounds, None).unreduced(), fenced::State::at_rest);
     assert_eq!(reduced, all);
 
-    let crash = leased::Bounds { ticks: 2, claims: 2, crashes: 1, resignations: 0, timeouts: 0 };
-    let renewal = leased::Bounds { ticks: 1, claims: 2, crashes: 0, resignations: 0, timeouts: 1 };
-    let release = leased::Bounds { ticks: 0, claims: 2, crashes: 0, resignations: 1, timeouts: 0 };
-    for bounds in [crash, renewal, release] {
+    let crash =
+        leased::Bounds { ticks: 2, claims: 2, crashes: 1, losses: 0, resignations: 0, timeouts: 0 };
+    let renewal =
+        leased::Bounds { ticks: 1, claims: 2, crashes: 0, losses: 0, resignations: 0, timeouts: 1 };
+    let release =
+        leased::Bounds { ticks: 0, claims: 2, crashes: 0, losses: 0, resignations: 1, timeouts: 0 };
+    let loss = leased::Bounds { ticks: 1, losses: 1, ..crash };
+    for bounds in [crash, renewal, release, loss] {
         let reduced = visible(&Leased::new(bounds, None), leased::State::at_rest);
         let all = visible(&Leased::new(bounds, None).unreduced(), leased::State::at_rest);
         assert_eq!(reduced, all, "{bounds:?}");
@@ -120,6 +129,13 @@ fn mutant_a_deadline_counted_from_the_answer_is_caught() {
     let bounds = leased::Bounds { crashes: 0, ..bounds::LEASED_CRASH.bounds };
     let caught = leased_mutant(leased::Mutant::DeadlineFromReply, bounds);
     assert_eq!(caught, Some((properties::ONE_MANDATE, 8)));
+}
+
+#[test]
+fn mutant_a_vote_without_the_disk_is_caught() {
+    let bounds = bounds::LEASED_LOST_DISK.bounds;
+    let caught = leased_mutant(leased::Mutant::VoteWithoutDisk, bounds);
+    assert_eq!(caught, Some((properties::ONE_LEADER, 10)));
 }
 
 #[test]

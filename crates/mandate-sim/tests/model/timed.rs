@@ -40,10 +40,16 @@ struct ByReply {
 }
 
 impl Timed {
-    /// Starts a member with its disk.
-    pub(crate) fn start(me: MemberId, boot: Boot, now: Instant, by_reply: bool) -> Self {
+    /// Starts a member.
+    pub(crate) fn start(
+        me: MemberId,
+        boot: Boot,
+        by_reply: bool,
+        now: Instant,
+        asked: &mut Asked<Message>,
+    ) -> Self {
         let config = Config { me, members: ids().to_vec(), guarantee: GUARANTEE, retry: TICK };
-        let installation = Installation::start(config, boot, now, &mut Effects::new());
+        let installation = Installation::start(config, boot, now, asked);
         Timed { installation, by_reply: by_reply.then(ByReply::default) }
     }
 

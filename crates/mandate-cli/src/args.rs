@@ -251,6 +251,8 @@ pub(crate) enum MutantName {
     DeadlineFromReply,
     /// installation: a member that has lost its disk votes at once.
     VoteWithoutDisk,
+    /// installation: leaders allow for no drift of clocks.
+    NoAllowance,
     /// pole: also members that do not hear a quorum are candidates, as in the paper.
     IsolatedCandidates,
 }

@@ -88,6 +88,7 @@ impl Subject {
             Some(Name::DeadlineFromReply) => {
                 of_installation(installation::Mutant::DeadlineFromReply)
             }
+            Some(Name::NoAllowance) => of_installation(installation::Mutant::NoAllowance),
             Some(Name::VoteWithoutDisk) => of_installation(installation::Mutant::VoteWithoutDisk),
         };
         anyhow::ensure!(

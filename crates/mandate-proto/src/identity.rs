@@ -90,10 +90,11 @@ impl Term {
         self.0
     }
 
-    /// Whether anyone can have counted up to it: a group that elected a thousand times a second
-    /// would need millions of years. What names a higher one is ignored, lest it use up all terms.
-    pub const fn is_plausible(self) -> bool {
-        self.0 < 1 << 62
+    /// Whether anyone can have counted up to it from `known`: a group that elected every second would
+    /// need more than a century. What names a higher one is ignored, lest one wrong number use up all
+    /// terms.
+    pub const fn is_plausible_after(self, known: Term) -> bool {
+        self.0 <= known.0.saturating_add(1 << 32)
     }
 
     /// The term after this one, unless terms have run out (after 2^64 elections).

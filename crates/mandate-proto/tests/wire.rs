@@ -69,8 +69,9 @@ fn standing() -> impl Strategy<Value = Standing> {
 }
 
 fn promised() -> impl Strategy<Value = Promised> {
-    (term(), prop::option::of(member()), duration(), any::<bool>())
-        .prop_map(|(term, to, lease, recovered)| Promised { term, to, lease, recovered })
+    (term(), prop::option::of(member()), life(), duration(), any::<bool>()).prop_map(
+        |(term, to, life, lease, recovered)| Promised { term, to, life, lease, recovered },
+    )
 }
 
 fn claim_id() -> impl Strategy<Value = ClaimId> {
@@ -99,9 +100,9 @@ fn installation_message() -> impl Strategy<Value = installation::Message> {
             life,
             next
         }),
-        life().prop_map(|life| M::Ask { life }),
-        (life(), prop::option::of(promised()))
-            .prop_map(|(life, promised)| M::Report { life, promised }),
+        (life(), any::<u32>()).prop_map(|(life, round)| M::Ask { life, round }),
+        (life(), any::<u32>(), life(), prop::option::of(promised()))
+            .prop_map(|(life, round, by, promised)| M::Report { life, round, by, promised }),
     ]
 }
 

@@ -124,6 +124,42 @@ pub(crate) fn wall_step(random: &mut Random) -> i64 {
     if random.chance(0.5) { nanos } else { -nanos }
 }
 
+/// Links on which what was sent arrives in any order, up to twenty detection times later: former lives
+/// are heard long after their end.
+pub fn late_links(random: &mut Random, detect: Duration) -> LinkModel {
+    LinkModel {
+        delay: Delay::Exponential(detect.mul_f64(random.pick(&[0.02, 0.1, 0.3, 1.0]))),
+        max_delay: detect * 20,
+        loss: random.pick(&[0.0, 0.1, 0.3]),
+        duplication: random.pick(&[0.0, 0.1]),
+        in_order: false,
+        bursts: None,
+    }
+}
+
+/// Crashes in quick succession, most of which take the disk with them; never of more than a minority
+/// at once.
+pub fn lost_disks(random: &mut Random, setting: &Setting) -> Vec<(SimTime, Fault)> {
+    let mut faults = Vec::new();
+    let over = SimTime::ZERO + setting.storm;
+    let mut begin = SimTime::ZERO + setting.detect;
+    while begin < over {
+        let first = random.below(setting.size as u64) as usize;
+        let minority = (setting.size as u64 - 1) / 2;
+        for other in 0..=random.below(minority) as usize {
+            let host = (first + other) % setting.size;
+            let at = begin + random.between(Duration::ZERO, setting.detect);
+            let back = at + random.between(Duration::ZERO, setting.interval / 4);
+            let disk = if random.chance(0.8) { DiskFate::Lost } else { DiskFate::Kept };
+            faults.push((at, Fault::Crash(host)));
+            faults.push((back, Fault::Recover { host, disk }));
+        }
+        begin = begin + setting.detect * random.pick(&[1, 3, 6]);
+    }
+    faults.retain(|(at, _)| *at < over);
+    faults
+}
+
 /// The disk of a member that recovers: mostly still there.
 pub(crate) fn disk(random: &mut Random) -> DiskFate {
     if random.chance(0.2) { DiskFate::Lost } else { DiskFate::Kept }

@@ -55,3 +55,8 @@ fn a_vote_without_the_disk_is_caught() {
     let invariant = caught(Mutant::VoteWithoutDisk, 20_000);
     assert!(["one leader per term", "one mandate at a time"].contains(&invariant));
 }
+
+#[test]
+fn a_leader_that_allows_for_no_drift_is_caught() {
+    assert_eq!(caught(Mutant::NoAllowance, 20_000), "one mandate at a time");
+}

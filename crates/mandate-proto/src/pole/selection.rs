@@ -407,14 +407,26 @@ impl Selection {
         self.config.members.binary_search(&id).is_ok()
     }
 
-    fn set_suspected(&mut self, member: MemberId, suspected: bool, effects: &mut Effects<Effect>) {
+    fn set_suspected(
+        &mut self,
+        member: MemberId,
+        suspected: bool,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
         if !self.is_member(member) || member == self.config.me {
             return;
         }
+        let before = self.suspected.len();
         self.suspected.retain(|other| *other != member);
         if suspected {
             self.suspected.push(member);
             self.end_if_complete(effects);
+        } else if self.suspected.len() < before && self.timers.get(Timer::Retry).is_some() {
+            // It is back, and has not heard what we proposed meanwhile: pauses that have grown long
+            // are over.
+            self.backoff = 1;
+            self.timers.set(Timer::Retry, now);
         }
     }
 }
@@ -429,12 +441,12 @@ impl Machine for Selection {
             Input::Follow { epoch, leader } => self.follow(epoch, leader),
             Input::Scored(score) => self.score = score,
             Input::Suspected { member, suspected } => {
-                self.set_suspected(member, suspected, effects);
+                self.set_suspected(member, suspected, now, effects);
             }
             Input::Received { from, .. } if !self.is_member(from) || from == self.config.me => {}
             Input::Received { message: Message::Propose { epoch, .. }, .. }
             | Input::Received { message: Message::Vote { epoch, .. }, .. }
-                if !epoch.is_plausible() => {}
+                if !epoch.is_plausible_after(self.epoch) => {}
             Input::Received { from, message: Message::Propose { epoch, own, best } } => {
                 self.receive_proposal(from, epoch, own, best, now, effects);
             }

@@ -40,6 +40,8 @@ pub enum Mutant {
     DeadlineFromReply,
     /// A member that has lost its disk votes at once.
     VoteWithoutDisk,
+    /// Leaders allow for no drift.
+    NoAllowance,
 }
 
 impl Subject for Installation {
@@ -65,8 +67,8 @@ impl Subject for Installation {
                 start.stored = start.stored.map(|p| Promised { lease: Duration::ZERO, ..p });
             }
             Some(Mutant::VoteWithoutDisk) => start.is_new = true,
-            // These act where the mandate is asked for.
-            Some(Mutant::CachedCheck | Mutant::DeadlineFromReply) | None => {}
+            // These act where the group is set up, or where the mandate is asked for.
+            Some(Mutant::CachedCheck | Mutant::DeadlineFromReply | Mutant::NoAllowance) | None => {}
         }
         Installation::start(config, start, now, effects)
     }

@@ -17,6 +17,7 @@ use super::watch::Watch;
 use crate::fault::{DiskFate, Fault};
 use crate::host::member;
 use crate::installation::invariants::one_mandate_at_a_time;
+use crate::link::Delay;
 use crate::network::HostIndex;
 use crate::random::{Random, Stream};
 use crate::storm::{self, Setting};
@@ -58,8 +59,14 @@ const ORACLES: [&str; 8] = [
 
 /// Runs a seed; `trace` receives it line by line.
 pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outcome {
-    let setting = Setting::draw(seed);
+    let mut setting = Setting::draw(seed);
     let mut random = Random::new(seed ^ 0x901E, Stream::Setting);
+    // In some groups a round trip takes several intervals.
+    if random.chance(0.1) {
+        let (least, most) = (setting.interval * 5 / 2, setting.interval * 3);
+        setting.calm.delay = Delay::Uniform(least, most);
+        setting.calm.max_delay = most;
+    }
     let hosts = configure(&setting, options.mutant, &mut random);
     let config = hosts[0].config.clone();
     let watch = Watch::new(setting.size, trace.map(Trace::new));
@@ -298,7 +305,8 @@ impl Run<'_> {
             }
         }
         // A leader that has just moved is on its way.
-        while leader.is_none() && self.moves() && self.world.now() < began + bound * 2 {
+        let is_done = |run: &Self| run.world.observer.is_done() || !run.moves();
+        while leader.is_none() && !is_done(self) && self.world.now() < began + bound * 2 {
             self.run_until(self.world.now() + step);
             leader = self.leader().filter(|leader| self.is_followed(*leader));
         }

@@ -46,8 +46,13 @@ impl Joined {
         let score = Score::new(&[]).expect("no component is too many");
         let standing = Ok(Measured { values: score, score });
         selection.handle(selection::Input::Scored(standing), NOW, &mut Effects::new());
-        let config =
-            installation::Config { me, members, guarantee: Guarantee::Fenced, retry: PAUSE };
+        let config = installation::Config {
+            me,
+            members,
+            guarantee: Guarantee::Fenced,
+            retry: PAUSE,
+            give_up: PAUSE * 4,
+        };
         let installation = Installation::start(config, boot, NOW, &mut Effects::new());
         Joined { me, selection, installation }
     }

@@ -48,7 +48,13 @@ impl Timed {
         now: Instant,
         asked: &mut Asked<Message>,
     ) -> Self {
-        let config = Config { me, members: ids().to_vec(), guarantee: GUARANTEE, retry: TICK };
+        let config = Config {
+            me,
+            members: ids().to_vec(),
+            guarantee: GUARANTEE,
+            retry: TICK,
+            give_up: TICK * 4,
+        };
         let installation = Installation::start(config, boot, now, asked);
         Timed { installation, by_reply: by_reply.then(ByReply::default) }
     }

@@ -45,6 +45,9 @@ pub struct Config {
     pub guarantee: Guarantee,
     /// How often a claim is repeated while promises are missing, and a question while reports are.
     pub retry: Duration,
+    /// After how long a claim is given up that no quorum promises: longer than a round trip and a
+    /// write take, and at least a lease.
+    pub give_up: Duration,
 }
 
 /// What a start needs from outside.
@@ -66,6 +69,8 @@ pub struct Promised {
     pub term: Term,
     /// to follow this leader (`None`: nobody; a member that was new or has recovered),
     pub to: Option<MemberId>,
+    /// in this life of it,
+    pub life: Lifetime,
     /// and nobody else for this long.
     pub lease: Duration,
     /// It was not made but recovered, after the disk was lost: it binds towards everyone, the
@@ -75,8 +80,13 @@ pub struct Promised {
 
 impl Promised {
     /// Nothing yet.
-    pub const NOTHING: Promised =
-        Promised { term: Term::NONE, to: None, lease: Duration::ZERO, recovered: false };
+    pub const NOTHING: Promised = Promised {
+        term: Term::NONE,
+        to: None,
+        life: Lifetime::new(0),
+        lease: Duration::ZERO,
+        recovered: false,
+    };
 
     /// Whether this is what `leader` was promised for `term`.
     pub fn is_to(&self, leader: MemberId, term: Term) -> bool {
@@ -147,11 +157,17 @@ pub enum Message {
     Ask {
         /// Which life asks; answered with it.
         life: Lifetime,
+        /// For how many-th time; answered with it.
+        round: u32,
     },
     /// This.
     Report {
         /// Of the question.
         life: Lifetime,
+        /// Of the question.
+        round: u32,
+        /// Which life answers.
+        by: Lifetime,
         /// What the sender has promised; `None` if it has lost its disk as well.
         promised: Option<Promised>,
     },

@@ -80,8 +80,6 @@ pub struct Installation {
     config: Config,
     life: Lifetime,
     promised: Promised,
-    /// The life of the claimant that the promise was last made to, as far as this life knows.
-    promised_life: Option<Lifetime>,
     /// Until then nobody but the one promised to is promised anything.
     bound_until: Instant,
     /// The disk is lost; no vote meanwhile.
@@ -118,7 +116,6 @@ impl Installation {
         let mut member = Installation {
             life: boot.lifetime,
             promised,
-            promised_life: None,
             bound_until: now + waits,
             recovery: is_lost.then(|| Recovery::new(boot.lifetime, now)),
             claim: None,
@@ -184,7 +181,7 @@ impl Installation {
     fn begin_claim(&mut self, epoch: Term, now: Instant, effects: &mut Effects<Effect>) {
         // Terms have run out: better no leader than a term used twice.
         let Some(above) = self.highest().next() else { return };
-        if self.claim.is_some() || !epoch.is_plausible() {
+        if self.claim.is_some() || !epoch.is_plausible_after(self.highest()) {
             return;
         }
         let term = above.max(epoch);
@@ -197,7 +194,7 @@ impl Installation {
             return;
         }
         self.wants = None;
-        self.promise(term, self.config.me, Duration::ZERO, now, effects);
+        self.promise(term, (self.config.me, self.life), Duration::ZERO, now, effects);
         self.claim = Some(Claim::new(term, now));
         self.send_claim(now, effects);
         self.check_held(now, effects);
@@ -238,13 +235,13 @@ impl Installation {
     fn promise(
         &mut self,
         term: Term,
-        to: MemberId,
+        (to, life): (MemberId, Lifetime),
         relied_on: Duration,
         now: Instant,
         effects: &mut Effects<Effect>,
     ) {
         let lease = self.config.guarantee.lease().max(relied_on);
-        let promised = Promised { term, to: Some(to), lease, recovered: false };
+        let promised = Promised { term, to: Some(to), life, lease, recovered: false };
         if self.promised != promised {
             self.promised = promised;
             effects.push(Effect::Persist(promised));
@@ -260,7 +257,7 @@ impl Installation {
         effects: &mut Effects<Effect>,
     ) {
         let promised = self.promised.term;
-        let renews = self.promised.is_to(from, term);
+        let renews = self.promised.is_to(from, term) && self.promised.life == id.life;
         let free = renews || term > promised && !self.is_sure(now);
         if !(free && self.may_promise(from, now)) || lease > MAX_LEASE {
             let message = Message::Refuse { term, promised };
@@ -269,8 +266,7 @@ impl Installation {
         }
         let was_recovered = self.promised.recovered;
         self.lose(Reason::Superseded, effects);
-        self.promise(term, from, lease, now, effects);
-        self.promised_life = Some(id.life);
+        self.promise(term, (from, id.life), lease, now, effects);
         effects.push(Effect::Send { to: from, message: Message::Promise { term, id } });
         if !renews || was_recovered {
             effects.push(Effect::Tell(Event::Promised { to: from, term }));
@@ -358,7 +354,10 @@ impl Installation {
         if self.freed.is_none_or(|known| known.term < freed.term) {
             self.freed = Some(freed);
         }
-        if self.promised.is_to(freed.by, freed.term) && self.promised_life == Some(freed.life) {
+        let Promised { life, recovered, .. } = self.promised;
+        let is_ours = self.promised.is_to(freed.by, freed.term) && life == freed.life;
+        // What was recovered binds towards more than the one it names.
+        if is_ours && !recovered {
             self.bound_until = self.bound_until.min(now);
         }
     }
@@ -366,7 +365,7 @@ impl Installation {
     /// When to give up a claim that no quorum promises. Two claimants that each bind a part of the
     /// group would otherwise renew these promises, and keep each other out, for ever.
     fn gives_up(&self, claim: &Claim) -> Option<Instant> {
-        let patience = self.config.guarantee.lease().max(self.config.retry.saturating_mul(4));
+        let patience = self.config.guarantee.lease().max(self.config.give_up);
         (!claim.holds).then_some(claim.began + patience)
     }
 
@@ -376,22 +375,23 @@ impl Installation {
             return;
         };
         recovery.next = now + self.config.retry.max(Duration::from_millis(1));
-        effects.push(Effect::Broadcast(Message::Ask { life: recovery.life }));
+        let Recovery { life, round, .. } = *recovery;
+        effects.push(Effect::Broadcast(Message::Ask { life, round }));
     }
 
     fn receive_report(
         &mut self,
         from: MemberId,
-        (life, promised): (Lifetime, Option<Promised>),
+        by: Lifetime,
+        promised: Option<Promised>,
         now: Instant,
         effects: &mut Effects<Effect>,
     ) {
-        let size = self.config.members.len();
-        let Some(recovery) = self.recovery.as_mut().filter(|recovery| recovery.life == life) else {
-            return;
+        let Some(recovery) = &mut self.recovery else { return };
+        recovery.report(from, by, promised, now);
+        let Some(mut recovered) = recovery.outcome(self.config.members.len()) else {
+            return self.ask(now, effects);
         };
-        recovery.report(from, promised);
-        let Some(mut recovered) = recovery.outcome(size - 1, quorum(size)) else { return };
         recovered.to = recovered.to.filter(|to| *to != self.config.me);
         recovered.lease = recovered.lease.max(self.config.guarantee.lease());
         self.recovery = None;
@@ -399,6 +399,11 @@ impl Installation {
         self.bound_until = now + recovered.lease;
         effects.push(Effect::Persist(recovered));
         effects.push(Effect::Tell(Event::Recovered { term: recovered.term }));
+    }
+
+    /// Whether a promise that was reported can have been made.
+    fn is_sound(&self, promised: Promised) -> bool {
+        promised.term.is_plausible_after(self.highest()) && promised.lease <= MAX_LEASE
     }
 
     fn is_member(&self, id: MemberId) -> bool {
@@ -413,7 +418,9 @@ impl Installation {
         effects: &mut Effects<Effect>,
     ) {
         match message {
-            Message::Claim { term, id, lease, freed } if term.is_plausible() => {
+            Message::Claim { term, id, lease, freed }
+                if term.is_plausible_after(self.highest()) =>
+            {
                 if let Some(freed) = freed.filter(|freed| freed.term < term) {
                     self.free(freed, now);
                 }
@@ -426,29 +433,29 @@ impl Installation {
                     self.check_held(now, effects);
                 }
             }
-            Message::Refuse { term, promised } if promised.is_plausible() => {
+            Message::Refuse { term, promised } if promised.is_plausible_after(self.highest()) => {
                 self.highest = self.highest.max(promised);
                 if promised > term {
                     self.outdone(term, now, effects);
                 }
             }
-            Message::Release { term, life, next } if term.is_plausible() => {
+            Message::Release { term, life, next } if term.is_plausible_after(self.highest()) => {
                 self.receive_release(Freed { term, by: from, life }, next, now, effects);
             }
-            Message::Ask { life } => {
+            Message::Ask { life, round } => {
                 let promised = self.has_vote().then_some(self.promised);
-                let message = Message::Report { life, promised };
+                let message = Message::Report { life, round, by: self.life, promised };
                 effects.push(Effect::Send { to: from, message });
             }
-            Message::Report { life, promised }
-                if promised.is_none_or(|p| p.term.is_plausible() && p.lease <= MAX_LEASE) =>
-            {
-                self.receive_report(from, (life, promised), now, effects);
+            Message::Report { life, round, by, promised } => {
+                let asked = self.recovery.as_ref();
+                let is_answer =
+                    asked.is_some_and(|asked| (asked.life, asked.round) == (life, round));
+                if is_answer && promised.is_none_or(|p| self.is_sound(p)) {
+                    self.receive_report(from, by, promised, now, effects);
+                }
             }
-            Message::Claim { .. }
-            | Message::Refuse { .. }
-            | Message::Release { .. }
-            | Message::Report { .. } => {}
+            Message::Claim { .. } | Message::Refuse { .. } | Message::Release { .. } => {}
         }
     }
 }
@@ -496,5 +503,7 @@ impl Machine for Installation {
     }
 }
 
+#[cfg(test)]
+mod schedules;
 #[cfg(test)]
 mod tests;

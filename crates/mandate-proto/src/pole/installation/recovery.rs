@@ -5,19 +5,23 @@
 //!
 //! # Why all of them, and not a quorum
 //!
-//! - A term that a leader *held* was promised by a quorum. Whoever lost its disk was one of it at
-//!   most, and any quorum of the others shares a member with the rest: they name the term.
+//! Only terms matter whose quorum this member was part of.
+//!
+//! - A term that a leader *held* was promised by a quorum. All others that still have their disks
+//!   report, and as long as they are so many that they share a member with every quorum (this one and
+//!   the others without disks taken away), one of them names the term.
 //! - A term that a leader *may come to hold*, by a promise that this member made before the loss
 //!   and that is still under way, was promised by the claimant itself before it claimed. None of a
-//!   quorum need know it, but the claimant does, and it is one of the others. (If the claimant has
-//!   lost its disk as well, its claim is lost with it.)
+//!   quorum need know it, but the claimant does, and it is one of the others.
+//! - If the claimant has lost its disk as well, its claim is lost with it. But it may have held the
+//!   term before, by promises that were made *after* those who made them had reported. So whenever
+//!   a life of another turns out to have no disk, all are asked anew: what they say then, they say
+//!   after that claimant's end, and all promises it can have counted are in it.
 //!
 //! A quorum would do if every promise named the life it was made in, and every member knew which
 //! lives of the others still count. That is a field in every message and a table on every disk, for
 //! a case in which a group of N has N-1 votes until the last of its members is back, or an operator
 //! says that the member is new. In a group of three, a quorum of the others is both of them anyway.
-//!
-//! Others that have lost their disks answer that they have nothing to report; a quorum must.
 //!
 //! # Leases
 //!
@@ -29,40 +33,62 @@ use alloc::collections::BTreeMap;
 
 use super::Promised;
 use crate::identity::{Lifetime, MemberId};
+use crate::oracle::quorum;
 use crate::time::Instant;
 
 /// A recovery under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Recovery {
     pub(super) life: Lifetime,
+    /// Which round of questions this is; only its answers count.
+    pub(super) round: u32,
     reports: BTreeMap<MemberId, Option<Promised>>,
+    /// Lives of others that have no disk either, as far as they have said.
+    bereft: BTreeMap<MemberId, Lifetime>,
     /// When to ask again.
     pub(super) next: Instant,
 }
 
 impl Recovery {
     pub(super) fn new(life: Lifetime, now: Instant) -> Self {
-        Recovery { life, reports: BTreeMap::new(), next: now }
+        Recovery { life, round: 0, reports: BTreeMap::new(), bereft: BTreeMap::new(), next: now }
     }
 
-    pub(super) fn report(&mut self, from: MemberId, promised: Option<Promised>) {
-        self.reports.insert(from, promised);
+    /// Takes a report of this round by that life of another.
+    pub(super) fn report(
+        &mut self,
+        from: MemberId,
+        by: Lifetime,
+        promised: Option<Promised>,
+        now: Instant,
+    ) {
+        if promised.is_none() && self.bereft.insert(from, by) != Some(by) {
+            self.round = self.round.wrapping_add(1);
+            self.reports.clear();
+            self.next = now;
+            return;
+        }
+        // Of several the highest: an earlier one may come later.
+        let known = self.reports.get(&from).copied().flatten();
+        let highest = known.into_iter().chain(promised).max_by_key(|promised| promised.term);
+        self.reports.insert(from, highest);
     }
 
-    /// What to promise from now on, once `others` members have reported, and a `quorum` of them
-    /// had something to report.
-    pub(super) fn outcome(&self, others: usize, quorum: usize) -> Option<Promised> {
+    /// What to promise from now on, once all others of a group of `size` have reported, and enough
+    /// of them had something to report.
+    pub(super) fn outcome(&self, size: usize) -> Option<Promised> {
         let known = || self.reports.values().flatten();
-        if self.reports.len() < others || known().count() < quorum {
+        let enough = size - quorum(size) + 1;
+        if self.reports.len() < size - 1 || known().count() < enough {
             return None;
         }
-        let term = known().map(|promised| promised.term).max()?;
+        let highest = known().max_by_key(|promised| promised.term)?;
         let lease = known().map(|promised| promised.lease).max()?;
-        let mut leaders = known().filter(|promised| promised.term == term).map(|p| p.to);
         // All others have reported, so if we promised that term to someone else, its claim is
         // reported too. We may follow whom the others follow.
-        let to = leaders.next().flatten();
-        let to = to.filter(|to| leaders.all(|other| other == Some(*to)));
-        Some(Promised { term, to, lease, recovered: true })
+        let same = |p: &Promised| (p.to, p.life) == (highest.to, highest.life);
+        let agreed = known().filter(|p| p.term == highest.term).all(same);
+        let to = highest.to.filter(|_| agreed);
+        Some(Promised { to, lease, recovered: true, ..*highest })
     }
 }

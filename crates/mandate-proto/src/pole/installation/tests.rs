@@ -16,7 +16,13 @@ fn at(ms: u64) -> Instant {
 }
 
 fn config(me: u32, guarantee: Guarantee) -> Config {
-    Config { me: p(me), members: (1..=3).map(p).collect(), guarantee, retry: RETRY }
+    Config {
+        me: p(me),
+        members: (1..=3).map(p).collect(),
+        guarantee,
+        retry: RETRY,
+        give_up: RETRY * 4,
+    }
 }
 
 const LEASED: Guarantee = Guarantee::Leased { lease: LEASE, allowance_per_mille: 10 };
@@ -64,7 +70,8 @@ fn answer(to: u32, message: Message) -> Effect {
 fn a_promise_is_durable_before_it_is_said() {
     let mut member = start(2, LEASED);
     let effects = hear(&mut member, 1, claim_of(TERM), at(0));
-    let promised = Promised { term: TERM, to: Some(p(1)), lease: LEASE, recovered: false };
+    let promised =
+        Promised { term: TERM, to: Some(p(1)), life: LIFE, lease: LEASE, recovered: false };
     let said = answer(1, Message::Promise { term: TERM, id: id(1) });
     let told = Effect::Tell(Event::Promised { to: p(1), term: TERM });
     assert_eq!(effects, [Effect::Persist(promised), said, told]);
@@ -142,7 +149,8 @@ fn a_lease_blocks_others_until_it_ends_or_is_released() {
 
 #[test]
 fn a_restarted_member_waits_a_full_lease_of_the_length_it_had_granted() {
-    let stored = Some(Promised { term: TERM, to: Some(p(1)), lease: LEASE, recovered: false });
+    let stored =
+        Some(Promised { term: TERM, to: Some(p(1)), life: LIFE, lease: LEASE, recovered: false });
     let short = Guarantee::Leased { lease: LEASE / 10, allowance_per_mille: 10 };
     let boot = Boot { stored, is_new: false, lifetime: LIFE };
     let mut member = Installation::start(config(2, short), boot, at(0), &mut Effects::new());
@@ -168,26 +176,35 @@ fn without_disk(me: u32) -> (Installation, Vec<Effect>) {
 }
 
 fn report(promised: Option<Promised>) -> Message {
-    Message::Report { life: LIFE, promised }
+    Message::Report { life: LIFE, round: 0, by: Lifetime::new(5), promised }
 }
 
 fn promised(term: u64, to: Option<u32>) -> Option<Promised> {
-    Some(Promised { term: Term::new(term), to: to.map(p), lease: LEASE * 2, recovered: false })
+    Some(Promised {
+        term: Term::new(term),
+        to: to.map(p),
+        life: LIFE,
+        lease: LEASE * 2,
+        recovered: false,
+    })
 }
 
 #[test]
 fn a_member_without_its_disk_has_no_vote_and_asks() {
     let (mut member, asked) = without_disk(2);
-    assert_eq!(asked, [Effect::Broadcast(Message::Ask { life: LIFE })]);
+    assert_eq!(asked, [Effect::Broadcast(Message::Ask { life: LIFE, round: 0 })]);
     let effects = hear(&mut member, 1, claim_of(TERM), at(9000));
     assert_eq!(effects, [answer(1, Message::Refuse { term: TERM, promised: Term::NONE })]);
     let lost = Event::Lost { term: Term::new(2), reason: Reason::NoVote };
     assert_eq!(claim(&mut member, at(9000)), [Effect::Tell(lost)]);
     // One that is in the same case has nothing to report.
-    let ask = Message::Ask { life: Lifetime::new(8) };
-    let nothing = Message::Report { life: Lifetime::new(8), promised: None };
+    let ask = Message::Ask { life: Lifetime::new(8), round: 0 };
+    let nothing = Message::Report { life: Lifetime::new(8), round: 0, by: LIFE, promised: None };
     assert_eq!(hear(&mut member, 1, ask, at(9000)), [answer(1, nothing)]);
-    assert_eq!(tick(&mut member, at(9000)), [Effect::Broadcast(Message::Ask { life: LIFE })]);
+    assert_eq!(
+        tick(&mut member, at(9000)),
+        [Effect::Broadcast(Message::Ask { life: LIFE, round: 0 })]
+    );
 }
 
 #[test]
@@ -195,10 +212,21 @@ fn it_recovers_once_all_others_have_reported_and_is_bound_by_what_they_say() {
     let (mut member, _) = without_disk(2);
     // One is not enough, and what a former life asked does not count.
     assert!(hear(&mut member, 1, report(promised(4, Some(1))), at(10)).is_empty());
-    let stale = Message::Report { life: Lifetime::new(1), promised: promised(9, Some(3)) };
+    let stale = Message::Report {
+        life: Lifetime::new(1),
+        round: 0,
+        by: Lifetime::new(5),
+        promised: promised(9, Some(3)),
+    };
     assert!(hear(&mut member, 3, stale, at(10)).is_empty());
     let effects = hear(&mut member, 3, report(promised(4, Some(1))), at(20));
-    let stored = Promised { term: Term::new(4), to: Some(p(1)), lease: LEASE * 2, recovered: true };
+    let stored = Promised {
+        term: Term::new(4),
+        to: Some(p(1)),
+        life: LIFE,
+        lease: LEASE * 2,
+        recovered: true,
+    };
     let told = Event::Recovered { term: Term::new(4) };
     assert_eq!(effects, [Effect::Persist(stored), Effect::Tell(told)]);
     // It may follow whom all others follow, but nobody before the longest lease has run out.
@@ -215,7 +243,8 @@ fn where_the_others_disagree_it_promises_that_term_to_nobody() {
     let (mut member, _) = without_disk(2);
     hear(&mut member, 1, report(promised(4, Some(1))), at(10));
     let effects = hear(&mut member, 3, report(promised(4, Some(3))), at(20));
-    let stored = Promised { term: Term::new(4), to: None, lease: LEASE * 2, recovered: true };
+    let stored =
+        Promised { term: Term::new(4), to: None, life: LIFE, lease: LEASE * 2, recovered: true };
     assert_eq!(effects[0], Effect::Persist(stored));
     let refused = Message::Refuse { term: Term::new(4), promised: Term::new(4) };
     assert_eq!(hear(&mut member, 1, claim_of(Term::new(4)), at(9000)), [answer(1, refused)]);
@@ -224,9 +253,24 @@ fn where_the_others_disagree_it_promises_that_term_to_nobody() {
 #[test]
 fn two_of_three_without_disks_do_not_help_each_other() {
     let (mut member, _) = without_disk(2);
-    hear(&mut member, 1, report(None), at(10));
-    assert!(hear(&mut member, 3, report(promised(4, Some(3))), at(20)).is_empty());
+    // The other has no disk either: all are asked anew, and it may say so again.
+    let asked = hear(&mut member, 1, report(None), at(10));
+    assert_eq!(asked, [Effect::Broadcast(Message::Ask { life: LIFE, round: 1 })]);
+    for (from, promised) in [(1, None), (3, promised(4, Some(3)))] {
+        let by = Lifetime::new(5);
+        let report = Message::Report { life: LIFE, round: 1, by, promised };
+        assert!(hear(&mut member, from, report, at(20)).is_empty());
+    }
     assert!(!member.has_vote());
+}
+
+#[test]
+fn of_several_reports_of_one_member_the_highest_counts() {
+    let (mut member, _) = without_disk(2);
+    hear(&mut member, 1, report(promised(4, Some(1))), at(10));
+    hear(&mut member, 1, report(promised(3, Some(3))), at(11));
+    let effects = hear(&mut member, 3, report(promised(2, Some(3))), at(12));
+    assert!(matches!(effects[0], Effect::Persist(Promised { term, .. }) if term == Term::new(4)));
 }
 
 #[test]
@@ -316,7 +360,13 @@ fn a_promise_binds_for_as_long_as_the_leader_relies_on_it() {
     let effects = hear(&mut member, 1, claim_of(TERM), at(0));
     assert_eq!(
         effects[0],
-        Effect::Persist(Promised { term: TERM, to: Some(p(1)), lease: LEASE, recovered: false })
+        Effect::Persist(Promised {
+            term: TERM,
+            to: Some(p(1)),
+            life: LIFE,
+            lease: LEASE,
+            recovered: false
+        })
     );
     let higher = Message::Claim { term: Term::new(2), id: id(1), lease: LEASE / 10, freed: None };
     assert_eq!(hear(&mut member, 3, higher, at(999)).len(), 1, "refused");
@@ -337,7 +387,7 @@ fn answers_that_come_too_late_install_nobody() {
 #[test]
 fn terms_that_nobody_can_have_reached_are_ignored() {
     let mut member = start(1, Guarantee::Fenced);
-    for term in [Term::new(u64::MAX), Term::new(1 << 62)] {
+    for term in [Term::new(u64::MAX), Term::new((1 << 32) + 1)] {
         assert!(
             hear(
                 &mut member,
@@ -446,6 +496,8 @@ fn answers_to_claims_of_another_time_or_term_count_for_nothing() {
         hear(&mut leader, 2, Message::Promise { term: Term::new(9), id: id(1) }, at(1)).is_empty()
     );
     assert!(hear(&mut leader, 2, Message::Promise { term: TERM, id: id(99) }, at(1)).is_empty());
+    let former = ClaimId { life: Lifetime::new(1), count: 1 };
+    assert!(hear(&mut leader, 2, Message::Promise { term: TERM, id: former }, at(1)).is_empty());
     assert!(hear(&mut leader, 77, Message::Promise { term: TERM, id: id(1) }, at(1)).is_empty());
     assert_eq!(leader.mandate(at(2)), None);
 }

@@ -17,6 +17,9 @@ pub const MAX_MEMBERS: usize = 64;
 /// The least time between heartbeats, pings or reviews, and the least election timeout.
 pub const MIN_TIME: Duration = Duration::from_millis(1);
 
+/// No time in a configuration is longer.
+pub const MAX_TIME: Duration = MAX_LEASE;
+
 /// A member's configuration; valid by construction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -48,6 +51,9 @@ pub enum InvalidConfig {
     /// It would be busy with nothing else.
     #[error("{0} must be at least {MIN_TIME:?}")]
     TooShort(&'static str),
+    /// It would not end.
+    #[error("{0} must be at most {MAX_TIME:?}")]
+    TooLong(&'static str),
     /// Too many members.
     #[error("a group has at most {MAX_MEMBERS} members, not {0}")]
     TooManyMembers(usize),
@@ -87,7 +93,7 @@ impl Config {
             detect,
             timeout: detect,
             ping_every: interval,
-            first_wait: detect.saturating_mul(4),
+            first_wait: detect.saturating_mul(4).min(MAX_TIME),
             guarantee: Guarantee::Leased { lease: detect, allowance_per_mille: 10 },
             oracle: Oracle::constant(),
             preference: Preference::default(),
@@ -111,21 +117,20 @@ impl Config {
     /// long before it is tried again; longer than a round trip usually takes. Default: the
     /// detection time.
     pub fn with_timeout(mut self, timeout: Duration) -> Result<Self, InvalidConfig> {
-        self.timeout = at_least(timeout, "the election timeout")?;
+        self.timeout = checked(timeout, "the election timeout")?;
         Ok(self)
     }
 
     /// How often the others are pinged, for round trips and for who answers; default: the interval.
     pub fn with_ping_every(mut self, every: Duration) -> Result<Self, InvalidConfig> {
-        self.ping_every = at_least(every, "the time between pings")?;
+        self.ping_every = checked(every, "the time between pings")?;
         Ok(self)
     }
 
     /// How long the first election waits at most for scores; default: four detection times.
-    #[must_use]
-    pub fn with_first_wait(mut self, first_wait: Duration) -> Self {
-        self.first_wait = first_wait;
-        self
+    pub fn with_first_wait(mut self, first_wait: Duration) -> Result<Self, InvalidConfig> {
+        self.first_wait = checked(first_wait, "the wait of the first election")?;
+        Ok(self)
     }
 
     /// What leaders may rely on.
@@ -165,7 +170,8 @@ impl Config {
 
     /// Lets scores move a leader that is well.
     pub fn with_moves(mut self, moves: Moves) -> Result<Self, InvalidConfig> {
-        at_least(moves.every, "the time between reviews")?;
+        checked(moves.every, "the time between reviews")?;
+        checked(moves.tenure.max(MIN_TIME), "the tenure")?;
         if !(moves.threshold.is_finite() && moves.threshold >= 0.0) {
             return Err(InvalidConfig::Threshold);
         }
@@ -178,7 +184,8 @@ impl Config {
         interval: Duration,
         detect: Duration,
     ) -> Result<(), InvalidConfig> {
-        at_least(interval, "the interval between heartbeats")?;
+        checked(interval, "the interval between heartbeats")?;
+        checked(detect, "the detection time")?;
         if interval >= detect {
             return Err(InvalidConfig::NoMargin { interval, detect });
         }
@@ -260,10 +267,17 @@ impl Config {
             members: self.members.clone(),
             guarantee: self.guarantee,
             retry: self.interval.min(self.timeout),
+            give_up: self.timeout.saturating_mul(2),
         }
     }
 }
 
-fn at_least(duration: Duration, name: &'static str) -> Result<Duration, InvalidConfig> {
-    if duration < MIN_TIME { Err(InvalidConfig::TooShort(name)) } else { Ok(duration) }
+fn checked(duration: Duration, name: &'static str) -> Result<Duration, InvalidConfig> {
+    if duration < MIN_TIME {
+        Err(InvalidConfig::TooShort(name))
+    } else if duration > MAX_TIME {
+        Err(InvalidConfig::TooLong(name))
+    } else {
+        Ok(duration)
+    }
 }

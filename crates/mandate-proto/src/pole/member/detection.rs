@@ -30,7 +30,7 @@ impl Member {
         now: Instant,
         effects: &mut Effects<Effect>,
     ) {
-        if !beat.is_plausible() || !term.is_plausible() {
+        if !beat.is_plausible() || !term.is_plausible_after(self.installation.highest()) {
             return;
         }
         let promised = self.installation.promised();

@@ -47,6 +47,8 @@ impl Member {
             NoTransfer::NotLeading
         } else if self.pings.is_suspected(to) {
             NoTransfer::NoAnswer
+        } else if !self.pings.has_vote(to) {
+            NoTransfer::NoVote
         } else {
             let until = now + self.config.timeout.saturating_mul(2);
             self.phase = Phase::Awaiting { leader: to, until };

@@ -56,7 +56,9 @@ impl Member {
             }
         }
         self.installation_effects = queue;
-        if self.installation.is_claiming() && !matches!(self.phase, Phase::Leading { .. }) {
+        let leads = matches!(self.phase, Phase::Leading { .. }) && lost.is_none();
+        if self.installation.is_claiming() && !leads {
+            self.stop_leading();
             self.draft(Cause::Released, now);
             self.phase = Phase::Claiming;
             self.tell_state(effects);

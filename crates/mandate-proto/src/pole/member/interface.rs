@@ -150,6 +150,9 @@ pub enum NoTransfer {
     /// It would find nobody.
     #[error("that member does not answer")]
     NoAnswer,
+    /// It could not take over.
+    #[error("that member has lost its disk and has no vote yet")]
+    NoVote,
 }
 
 /// What the application is told.

@@ -9,7 +9,7 @@
 //! - *[Installation](super::installation)* of the one selected: promises of a quorum. A member
 //!   follows a leader whose heartbeats it hears when that term is the highest on its own disk; so
 //!   the terms that it sees only rise, also across restarts.
-//! - *[Moves](Moves)*, where wanted: a leader that is well hands over to one that would serve better.
+//! - *[Moves]*, where wanted: a leader that is well hands over to one that would serve better.
 //!
 //! # Guarantees
 //!
@@ -61,7 +61,7 @@ mod moves;
 mod pings;
 mod record;
 
-pub use config::{Config, InvalidConfig, MAX_MEMBERS, MIN_TIME};
+pub use config::{Config, InvalidConfig, MAX_MEMBERS, MAX_TIME, MIN_TIME};
 use following::Following;
 pub use interface::{Cause, Effect, Event, Figures, Input, Message, NoTransfer, State};
 use moves::Mover;

@@ -17,11 +17,20 @@
 use core::time::Duration;
 
 use crate::identity::MemberId;
-use crate::oracle::{Decided, Measure, Measured, Oracle, Outcome, rank_standings};
+use crate::oracle::{Measure, Measured, Oracle, Term, rank_standings};
 use crate::time::Instant;
 
-/// So many reviews in succession must find the same member better.
+/// So many reviews in succession must find someone better.
 const CONFIRMATIONS: u32 = 3;
+
+/// Differences below this are nothing, whatever share they are of something near zero.
+fn noise(measure: Measure) -> f64 {
+    match measure {
+        measure if measure.is_time() => 0.5,
+        Measure::Requests => 1.0,
+        _ => 0.0,
+    }
+}
 
 /// When to move.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,7 +38,9 @@ pub struct Moves {
     /// Time between reviews.
     pub every: Duration,
     /// By how much another must be better in what decides, as a share of the leader's own figure:
-    /// 0.1 is a tenth less latency, or a tenth more requests. Preferences decide by any difference.
+    /// 0.1 is a tenth less latency, or a tenth more requests; and by more than a class of the oracle
+    /// is wide, and than half a millisecond or one request a second. Preferences decide by any
+    /// difference.
     pub threshold: f64,
     /// How long a leader stays at least.
     pub tenure: Duration,
@@ -80,8 +91,8 @@ pub struct Effect {
 pub(super) struct Mover {
     config: Moves,
     next: Option<Instant>,
-    /// Who was better at the last reviews, and at how many in succession.
-    better: Option<(MemberId, u32)>,
+    /// At how many reviews in succession someone was better.
+    better: u32,
     /// What was advised last: said once, until it changes.
     said: Option<MemberId>,
     /// A move whose effect is not known yet, and when it will be.
@@ -90,13 +101,13 @@ pub(super) struct Mover {
 
 impl Mover {
     pub(super) fn new(config: Moves) -> Self {
-        Mover { config, next: None, better: None, said: None, pending: None }
+        Mover { config, next: None, better: 0, said: None, pending: None }
     }
 
     /// This member leads from now on.
     pub(super) fn installed(&mut self, now: Instant) {
         self.next = Some(now + self.config.tenure.max(self.config.every));
-        self.better = None;
+        self.better = 0;
         self.said = None;
         self.pending = None;
     }
@@ -127,22 +138,23 @@ impl Mover {
         own: (MemberId, Measured),
         others: impl Iterator<Item = (MemberId, Measured)>,
     ) -> Option<Advice> {
-        let (me, _) = own;
-        let standings = others.chain([own]).map(|(id, measured)| (id, Ok(measured)));
+        let (me, ours) = own;
+        let standings = others.map(|(id, measured)| (id, Ok(measured)));
         let ranking = rank_standings(oracle, standings);
-        let advice = ranking.winner.filter(|winner| *winner != me).and_then(|to| {
-            let ours = ranking.candidates.iter().find(|candidate| candidate.id == me)?;
-            let Outcome::Loses(decided) = &ours.outcome else { return None };
-            self.weigh(me, to, decided)
+        // The best that is worth a move: one that is better by a hair must not hide one that is
+        // better by a mile.
+        let better = ranking.candidates.iter().filter_map(|candidate| {
+            let measured = candidate.measured.filter(|it| it.score > ours.score)?;
+            self.weigh(oracle, (me, ours), (candidate.id, measured))
         });
-        let Some(advice) = advice else {
-            self.better = None;
+        let Some(advice) = better.into_iter().next() else {
+            self.better = 0;
             self.said = None;
             return None;
         };
-        let times = self.better.map_or(0, |(to, times)| if to == advice.to { times } else { 0 });
-        self.better = Some((advice.to, times + 1));
-        if times + 1 < CONFIRMATIONS {
+        // Whoever it is: two that are much better and take turns must not keep the worst.
+        self.better += 1;
+        if self.better < CONFIRMATIONS {
             return None;
         }
         if advice.shadow {
@@ -153,15 +165,25 @@ impl Mover {
     }
 
     /// Whether what decides is worth a move.
-    fn weigh(&self, from: MemberId, to: MemberId, decided: &Decided) -> Option<Advice> {
-        let Decided::Term { measure, winner: predicted, other: present } = *decided else {
-            return None;
-        };
-        let gain = libm::fabs(present - predicted);
+    fn weigh(
+        &self,
+        oracle: &Oracle,
+        (from, ours): (MemberId, Measured),
+        (to, theirs): (MemberId, Measured),
+    ) -> Option<Advice> {
+        let place = theirs.score.decided_against(&ours.score)?;
+        let Term { measure, class } = *oracle.terms().get(place)?;
+        let present = *ours.values.components().get(place)?;
+        let predicted = *theirs.values.components().get(place)?;
+        // Neighbours in two classes may be as near as those in one.
+        let least = class
+            .unwrap_or(0.0)
+            .max(noise(measure))
+            .max(self.config.threshold * libm::fabs(present));
         let enough = match measure {
             Measure::Rotating | Measure::Constant => false,
             Measure::Preference => true,
-            _ => gain > self.config.threshold * libm::fabs(present),
+            _ => libm::fabs(present - predicted) > least,
         };
         let shadow = self.config.shadow;
         enough.then_some(Advice { from, to, measure, present, predicted, shadow })
@@ -196,3 +218,6 @@ impl Mover {
         Some(Effect { advice, realised })
     }
 }
+
+#[cfg(test)]
+mod tests;

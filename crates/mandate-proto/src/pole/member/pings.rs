@@ -92,8 +92,11 @@ impl Pings {
         }
     }
 
-    /// The number of a ping that is sent now.
+    /// The number of a ping that is sent now; all that are sent at once share one.
     pub(super) fn next(&mut self, now: Instant) -> u64 {
+        if let Some((number, _)) = self.sent.back().filter(|(_, at)| *at == now) {
+            return *number;
+        }
         self.number += 1;
         self.sent.push_back((self.number, now));
         if self.sent.len() > ROUNDS {
@@ -151,7 +154,9 @@ impl Pings {
 
     /// Begins to probe a member, unless it is being probed already or is suspected.
     pub(super) fn probe(&mut self, member: MemberId, now: Instant) {
-        let above = self.number;
+        // A ping that is sent now, for whatever reason, counts.
+        let sent_now = self.sent.back().is_some_and(|(_, at)| *at == now);
+        let above = self.number - u64::from(sent_now);
         let unknown = self.unknown_round_trip;
         let Some(peer) = self.peers.get_mut(&member) else { return };
         if peer.suspected || peer.probe.is_some() {
@@ -211,6 +216,11 @@ impl Pings {
 
     pub(super) fn is_suspected(&self, member: MemberId) -> bool {
         self.peers.get(&member).is_some_and(|peer| peer.suspected)
+    }
+
+    /// Whether it has said that it has a vote.
+    pub(super) fn has_vote(&self, member: MemberId) -> bool {
+        self.peers.get(&member).is_some_and(|peer| peer.has_vote)
     }
 
     pub(super) fn suspected(&self) -> impl Iterator<Item = MemberId> + '_ {

@@ -21,7 +21,8 @@ pub struct Record {
     pub leader: MemberId,
     /// and in which term.
     pub term: Term,
-    /// How the last selection ended; `None` if this member heard of the leader before that.
+    /// How the last selection ended; `None` if this member heard of the leader before that, and then
+    /// the ranking is of those it had heard by then. The leader's own record is the whole one.
     pub ended: Option<Ended>,
     /// All that proposed in it, the best first, with what each measured of itself; then those that
     /// are no candidates, and why.

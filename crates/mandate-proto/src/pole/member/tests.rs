@@ -1,1 +1,318 @@
+//! A member by hand: what the golden interactions and the simulator do not show one by one.
 
+use alloc::vec::Vec;
+
+use super::*;
+use crate::detector::Beat;
+use crate::identity::Lifetime;
+use crate::oracle::{Measured, Preference};
+use crate::pole::installation::{ClaimId, Guarantee, Promised};
+use crate::pole::selection::Proposal;
+use crate::score::Score;
+
+const MS: Duration = Duration::from_millis(1);
+const INTERVAL: Duration = Duration::from_millis(100);
+const DETECT: Duration = Duration::from_millis(300);
+const TIMEOUT: Duration = Duration::from_millis(250);
+
+fn p(id: u32) -> MemberId {
+    MemberId::new(id)
+}
+
+fn at(ms: u64) -> Instant {
+    Instant::ORIGIN + MS * ms as u32
+}
+
+fn config(size: u32) -> Config {
+    Config::new(p(1), (1..=size).map(p), INTERVAL, DETECT)
+        .and_then(|config| config.with_timeout(TIMEOUT))
+        .and_then(|config| config.with_guarantee(Guarantee::Fenced))
+        .unwrap()
+}
+
+/// A member, and everything it has asked for.
+struct Subject {
+    member: Member,
+    now: Instant,
+    effects: Vec<Effect>,
+}
+
+impl Subject {
+    fn start(config: Config, stored: Option<Promised>, is_new: bool) -> Self {
+        let mut effects = Effects::new();
+        let boot = Boot { stored, is_new, lifetime: Lifetime::new(4) };
+        let member = Member::start(config, boot, at(0), &mut effects);
+        Subject { member, now: at(0), effects: effects.drain().collect() }
+    }
+
+    fn new(config: Config) -> Self {
+        Subject::start(config, None, true)
+    }
+
+    /// A follower of p3 in term 5.
+    fn following(config: Config) -> Self {
+        let mut subject = Subject::new(config);
+        subject.answer_pings(&[2, 3]);
+        subject.hear(3, claim(5));
+        subject.hear(3, heartbeat(5, 0));
+        assert_eq!(subject.member.state(), State::Following { leader: p(3), term: Term::new(5) });
+        subject.effects.clear();
+        subject
+    }
+
+    fn tell(&mut self, input: Input) {
+        let mut effects = Effects::new();
+        self.member.handle(input, self.now, &mut effects);
+        self.effects.extend(effects.drain());
+    }
+
+    fn hear(&mut self, from: u32, message: Message) {
+        self.tell(Input::Received { from: p(from), message });
+    }
+
+    /// Lets time pass; these answer every ping at once.
+    fn run_until(&mut self, until: Instant, answering: &[u32]) {
+        while let Some(due) = self.member.deadline().filter(|due| *due <= until) {
+            self.now = self.now.max(due);
+            let mut effects = Effects::new();
+            self.member.handle_timeout(self.now, &mut effects);
+            self.effects.extend(effects.drain());
+            self.answer_pings(answering);
+        }
+        self.now = until;
+    }
+
+    fn answer_pings(&mut self, answering: &[u32]) {
+        let pings: Vec<_> = self.effects.iter().filter_map(ping_number).collect();
+        self.effects.retain(|effect| ping_number(effect).is_none());
+        for number in pings {
+            for from in answering {
+                self.hear(*from, pong(number, true));
+            }
+        }
+    }
+
+    fn sent(&self) -> impl Iterator<Item = &Message> {
+        self.effects.iter().filter_map(|effect| match effect {
+            Effect::Send { message, .. } | Effect::Broadcast(message) => Some(message),
+            _ => None,
+        })
+    }
+
+    fn proposals(&self) -> usize {
+        let proposes = |message: &&Message| {
+            matches!(message, Message::Selection(selection::Message::Propose { .. }))
+        };
+        self.sent().filter(proposes).count()
+    }
+
+    fn told(&self) -> impl Iterator<Item = &Event> {
+        self.effects.iter().filter_map(|effect| match effect {
+            Effect::Tell(event) => Some(event),
+            _ => None,
+        })
+    }
+}
+
+fn ping_number(effect: &Effect) -> Option<u64> {
+    match effect {
+        Effect::Broadcast(Message::Ping { number, .. })
+        | Effect::Send { message: Message::Ping { number, .. }, .. } => Some(*number),
+        _ => None,
+    }
+}
+
+fn pong(number: u64, has_vote: bool) -> Message {
+    Message::Pong { number, requests: 0.0, has_vote, standing: None }
+}
+
+fn claim(term: u64) -> Message {
+    let id = ClaimId { life: Lifetime::new(9), count: 1 };
+    let (term, lease) = (Term::new(term), Duration::ZERO);
+    Message::Installation(installation::Message::Claim { term, id, lease, freed: None })
+}
+
+fn heartbeat(term: u64, ms: i64) -> Message {
+    let beat = Beat { label: Label::from_nanos(ms * 1_000_000), interval: INTERVAL };
+    Message::Heartbeat { term: Term::new(term), beat }
+}
+
+fn proposal(epoch: u64, from: u32) -> Message {
+    let score = Score::new(&[1.0]).unwrap();
+    let (own, epoch) = (Ok(Measured { values: score, score }), Term::new(epoch));
+    let best = Some(Proposal { score, id: p(from) });
+    Message::Selection(selection::Message::Propose { epoch, own, best })
+}
+
+#[test]
+fn a_configuration_that_makes_no_sense_says_what_is_wrong() {
+    let of = |interval, detect| Config::new(p(1), [p(2)], interval, detect).map(|_| ());
+    let no_margin = InvalidConfig::NoMargin { interval: DETECT, detect: DETECT };
+    assert_eq!(of(DETECT, DETECT), Err(no_margin));
+    assert!(matches!(of(Duration::ZERO, DETECT), Err(InvalidConfig::TooShort(_))));
+    assert!(matches!(of(INTERVAL, Duration::MAX), Err(InvalidConfig::TooLong(_))));
+    let many = Config::new(p(1), (1..=65).map(p), INTERVAL, DETECT);
+    assert_eq!(many.map(|_| ()), Err(InvalidConfig::TooManyMembers(65)));
+    let config = config(3);
+    let lease = |lease, allowance_per_mille| Guarantee::Leased { lease, allowance_per_mille };
+    assert!(config.clone().with_guarantee(lease(Duration::ZERO, 1)).is_err());
+    assert!(config.clone().with_guarantee(lease(DETECT, 1000)).is_err());
+    assert!(config.clone().with_timeout(Duration::ZERO).is_err());
+    let moves = Moves { threshold: f64::NAN, ..Moves::default() };
+    assert_eq!(config.with_moves(moves).map(|_| ()), Err(InvalidConfig::Threshold));
+}
+
+#[test]
+fn the_first_election_begins_when_all_have_been_measured() {
+    let mut subject = Subject::new(config(3));
+    subject.answer_pings(&[2, 3]);
+    subject.run_until(at(99), &[2, 3]);
+    assert_eq!(subject.proposals(), 0, "it listens for a leader first");
+    subject.run_until(at(100), &[2, 3]);
+    assert_eq!(subject.proposals(), 1);
+}
+
+#[test]
+fn it_waits_for_who_does_not_answer_but_not_for_ever() {
+    let mut subject = Subject::new(config(3));
+    subject.answer_pings(&[2]);
+    subject.run_until(at(249), &[2]);
+    assert_eq!(subject.proposals(), 0);
+    subject.run_until(at(300), &[2]);
+    assert_eq!(subject.proposals(), 1, "a quorum is enough for a score");
+    let mut subject = Subject::new(config(3));
+    subject.run_until(at(1199), &[]);
+    assert_eq!(subject.proposals(), 0, "without one, the bound");
+    subject.run_until(at(1300), &[]);
+    assert!(subject.proposals() > 0);
+}
+
+#[test]
+fn an_invitation_waits_until_the_member_is_ready() {
+    let mut subject = Subject::new(config(3));
+    subject.hear(2, proposal(1, 2));
+    assert_eq!(subject.proposals(), 0);
+    subject.answer_pings(&[2, 3]);
+    subject.run_until(at(100), &[2, 3]);
+    let joined = |message: &&Message| matches!(message, Message::Selection(selection::Message::Propose { epoch, .. }) if *epoch == Term::new(1));
+    assert_eq!(subject.sent().filter(joined).count(), 1);
+}
+
+#[test]
+fn who_hears_of_a_leader_while_waiting_does_not_elect() {
+    let mut subject = Subject::new(config(3));
+    subject.hear(3, heartbeat(5, 0));
+    subject.answer_pings(&[2, 3]);
+    subject.run_until(at(200), &[2, 3]);
+    assert_eq!(subject.proposals(), 0);
+    subject.hear(3, claim(5));
+    subject.hear(3, heartbeat(5, 100));
+    assert_eq!(subject.member.state(), State::Following { leader: p(3), term: Term::new(5) });
+}
+
+#[test]
+fn a_leader_that_was_replaced_is_told() {
+    let mut subject = Subject::following(config(3));
+    subject.hear(2, heartbeat(4, 0));
+    let refuse = installation::Message::Refuse { term: Term::new(4), promised: Term::new(5) };
+    let refused = Effect::Send { to: p(2), message: Message::Installation(refuse) };
+    assert_eq!(subject.effects, [refused]);
+}
+
+#[test]
+fn another_that_has_lost_the_leader_is_a_hint_that_starts_a_probe() {
+    let mut subject = Subject::following(config(3));
+    subject.hear(2, proposal(6, 2));
+    let mut effects = Effects::new();
+    subject.member.handle_timeout(at(0), &mut effects);
+    subject.effects.extend(effects.drain());
+    let probes = |effect: &&Effect| matches!(effect, Effect::Send { to, message: Message::Ping { .. } } if *to == p(3));
+    assert_eq!(subject.effects.iter().filter(probes).count(), 1);
+    // It answers, or its heartbeat comes: no suspicion.
+    let mut answered = Subject { member: subject.member.clone(), now: at(0), effects: Vec::new() };
+    answered.hear(3, heartbeat(5, 1));
+    answered.run_until(at(90), &[]);
+    assert!(matches!(answered.member.state(), State::Following { .. }));
+    // It does not: the leader is lost long before its freshness ends.
+    subject.run_until(at(90), &[]);
+    assert_eq!(subject.member.state(), State::Electing);
+    assert!(subject.proposals() > 0);
+}
+
+#[test]
+fn many_connections_that_break_at_once_do_not_make_suspects_of_those_who_answer() {
+    let mut subject = Subject::new(config(64));
+    let others: Vec<_> = (2..=64).collect();
+    subject.answer_pings(&others);
+    for id in &others {
+        subject.tell(Input::LinkBroken { member: p(*id) });
+    }
+    subject.run_until(at(90), &others);
+    assert_eq!(subject.member.suspected().count(), 0);
+}
+
+#[test]
+fn a_late_wake_up_suspects_nobody() {
+    let mut subject = Subject::following(config(3));
+    subject.now = at(5000);
+    let mut effects = Effects::new();
+    subject.member.handle_timeout(subject.now, &mut effects);
+    assert!(matches!(subject.member.state(), State::Following { .. }));
+    assert_eq!(subject.member.suspected().count(), 0);
+    // But if nothing is heard then, either, it does.
+    subject.run_until(at(5600), &[]);
+    assert_eq!(subject.member.state(), State::Electing);
+}
+
+#[test]
+fn who_has_no_vote_does_not_count_as_heard_and_cannot_be_handed_to() {
+    let mut subject = Subject::new(config(3));
+    let number = subject.effects.iter().find_map(ping_number).unwrap();
+    for from in [2, 3] {
+        subject.hear(from, pong(number, false));
+    }
+    let standing = subject.member.standing(Occasion::AfterCrash, subject.now);
+    assert_eq!(standing, Err(NoScore::NoQuorum { heard: 1, size: 3, quorum: 2 }));
+    subject.hear(2, pong(number + 1, true));
+    let lost = Subject::start(config(3), None, false);
+    assert_eq!(lost.member.standing(Occasion::AfterCrash, at(0)), Err(NoScore::NoVote));
+}
+
+#[test]
+fn a_transfer_that_cannot_be_is_refused_with_the_reason() {
+    let mut subject = Subject::following(config(3));
+    for (to, reason) in [(2, NoTransfer::NotLeading), (1, NoTransfer::NotAMember)] {
+        subject.effects.clear();
+        subject.tell(Input::Transfer { to: p(to) });
+        assert_eq!(subject.told().collect::<Vec<_>>(), [&Event::NoTransfer { to: p(to), reason }]);
+    }
+}
+
+#[test]
+fn a_member_that_is_never_to_lead_takes_part_and_is_no_candidate() {
+    let mut subject = Subject::new(config(3).with_preference(Preference::Never));
+    subject.answer_pings(&[2, 3]);
+    subject.run_until(at(100), &[2, 3]);
+    let own = subject.sent().find_map(|message| match message {
+        Message::Selection(selection::Message::Propose { own, .. }) => Some(*own),
+        _ => None,
+    });
+    assert_eq!(own, Some(Err(NoScore::Never)));
+}
+
+#[test]
+fn after_a_restart_no_lower_term_is_followed_than_the_one_on_disk() {
+    let stored = Promised {
+        term: Term::new(7),
+        to: Some(p(3)),
+        life: Lifetime::new(9),
+        lease: Duration::ZERO,
+        recovered: false,
+    };
+    let mut subject = Subject::start(config(3), Some(stored), false);
+    subject.hear(2, claim(6));
+    subject.hear(2, heartbeat(6, 0));
+    assert_eq!(subject.member.state(), State::Electing);
+    subject.hear(3, heartbeat(7, 0));
+    assert_eq!(subject.member.state(), State::Following { leader: p(3), term: Term::new(7) });
+}

@@ -112,6 +112,11 @@ pub struct Term {
 }
 
 impl Term {
+    /// Worse than any value: stands for one that is not known.
+    fn worst(&self) -> f64 {
+        if self.measure.is_time() { f64::MAX } else { f64::MIN }
+    }
+
     /// The value as a component of a score: bigger is better, classes applied.
     fn component(&self, value: f64) -> f64 {
         let classed = match self.class {
@@ -149,6 +154,16 @@ pub struct Measured {
 
 /// What a member is worth as a leader, or why it is no candidate.
 pub type Standing = Result<Measured, NoScore>;
+
+/// What may be missing of a member for it to be a candidate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leniency {
+    /// It need not hear a quorum, as the paper has it.
+    pub unheard: bool,
+    /// It need not know every figure that the oracle asks for: what is unknown is worse than
+    /// anything known.
+    pub unknown: bool,
+}
 
 /// Why a member has no score, now or at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
@@ -205,17 +220,21 @@ impl Oracle {
 
     /// What this member is worth, or why it is no candidate.
     pub fn measure(&self, view: &View) -> Standing {
-        view.check_eligible()?;
-        self.measure_unheard(view)
+        self.measure_with(view, Leniency::default())
     }
 
-    /// The same as the paper has it: a member that does not hear a quorum is a candidate too, if
-    /// what the oracle asks for can be known without.
-    pub fn measure_unheard(&self, view: &View) -> Standing {
+    /// The same, but not as strict.
+    pub fn measure_with(&self, view: &View, leniency: Leniency) -> Standing {
         let (mut values, mut components) = ([0.0; MAX_COMPONENTS], [0.0; MAX_COMPONENTS]);
         view.check_allowed()?;
+        if !leniency.unheard {
+            view.check_quorum()?;
+        }
         for (place, term) in self.terms.iter().enumerate() {
-            values[place] = view.measure(term.measure)?;
+            values[place] = match view.measure(term.measure) {
+                Err(NoScore::Unknown(_)) if leniency.unknown => term.worst(),
+                measured => measured?,
+            };
             components[place] = term.component(values[place]);
         }
         let score = |numbers: &[f64]| {
@@ -243,6 +262,7 @@ impl fmt::Display for Oracle {
 /// A value with its unit, for reading.
 pub fn describe(measure: Measure, value: f64) -> String {
     match measure {
+        _ if libm::fabs(value) == f64::MAX => "unknown".into(),
         measure if measure.is_time() => alloc::format!("{value:.2} ms"),
         Measure::Requests => alloc::format!("{value:.1} a second"),
         Measure::Rotating => alloc::format!("turn {}", -value),

@@ -184,3 +184,18 @@ fn a_ranking_says_what_decided() {
     let by_id = Decided::Id { winner: p(3), other: p(2) };
     assert_eq!(ranking.candidates[0].outcome, Outcome::Wins(Some(by_id)));
 }
+
+#[test]
+fn what_is_unknown_is_worse_than_anything_known_where_that_is_allowed() {
+    let lenient = Leniency { unknown: true, ..Leniency::default() };
+    for text in ["history", "application", "latency/10ms, application"] {
+        let oracle = oracle(text);
+        let mut view = view([Some(1.0), Some(2.0), Some(3.0), Some(4.0)]);
+        let unknown = oracle.measure_with(&view, lenient).unwrap();
+        view.history = Some(0);
+        view.application = Some(-1e300);
+        let known = oracle.measure(&view).unwrap();
+        assert!(known.score > unknown.score, "{text}: {known:?} {unknown:?}");
+    }
+    assert_eq!(describe(Measure::History, f64::MIN), "unknown");
+}

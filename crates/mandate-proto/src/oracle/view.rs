@@ -98,9 +98,8 @@ impl View {
         if self.preference == Preference::Never { Err(NoScore::Never) } else { Ok(()) }
     }
 
-    /// Whether it also could: it hears a quorum, itself included.
-    pub(super) fn check_eligible(&self) -> Result<(), NoScore> {
-        self.check_allowed()?;
+    /// Whether it could: it hears a quorum, itself included.
+    pub(super) fn check_quorum(&self) -> Result<(), NoScore> {
         let (heard, size) = (self.others().count() + 1, self.members.len());
         if heard < quorum(size) {
             let counted = |number: usize| u16::try_from(number).unwrap_or(u16::MAX);

@@ -46,7 +46,7 @@ pub enum Mutant {
 /// Twice what the clocks of a storm may be off, and a little.
 const ALLOWANCE_PER_MILLE: u16 = 4;
 
-const ORACLES: [&str; 8] = [
+const ORACLES: [&str; 9] = [
     "constant",
     "history",
     "requests",
@@ -55,12 +55,19 @@ const ORACLES: [&str; 8] = [
     "worst/5ms, requests",
     "rotating",
     "preference, latency",
+    // A figure that nobody ever tells.
+    "application, history",
 ];
 
 /// Runs a seed; `trace` receives it line by line.
 pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outcome {
     let mut setting = Setting::draw(seed);
     let mut random = Random::new(seed ^ 0x901E, Stream::Setting);
+    // A few groups are of one or two.
+    if random.chance(0.05) {
+        setting.size = 1 + random.below(2) as usize;
+        setting.clocks.truncate(setting.size);
+    }
     // In some groups a round trip takes several intervals.
     if random.chance(0.1) {
         let (least, most) = (setting.interval * 5 / 2, setting.interval * 3);
@@ -117,7 +124,8 @@ fn configure(setting: &Setting, mutant: Option<Mutant>, random: &mut Random) -> 
     let moves = random.chance(0.3).then_some(moves);
     let ids: Vec<_> = (0..setting.size).map(member).collect();
     // At most a minority may never lead.
-    let barred = if random.chance(0.2) { random.below(setting.size as u64 / 2 + 1) } else { 0 };
+    let minority = (setting.size as u64).saturating_sub(1) / 2;
+    let barred = if random.chance(0.2) { random.below(minority + 1) } else { 0 };
     let setup = |host: HostIndex, random: &mut Random| {
         let never = (host as u64) < barred;
         let rank = Preference::Rank(random.below(3) as i32);

@@ -107,7 +107,7 @@ impl Member {
             && epoch > self.selection.epoch()
         {
             match &self.phase {
-                Phase::Waiting { since, .. } if !self.is_ready(*since, now) => {
+                Phase::Waiting { .. } if !self.is_ready(now) => {
                     self.invitation = Some((from, message));
                     return;
                 }
@@ -131,10 +131,10 @@ impl Member {
         self.select(selection::Input::Received { from, message }, now, effects);
     }
 
-    /// Whether a member that has started `since` may elect: all round trips are known, or there
-    /// was time to measure and a score can be computed, or it has waited long enough without.
-    pub(super) fn is_ready(&self, since: Instant, now: Instant) -> bool {
-        let waited = now - since;
+    /// Whether a member that has started may elect: all round trips are known, or there was time to
+    /// measure and a score can be computed, or it has waited long enough without.
+    pub(super) fn is_ready(&self, now: Instant) -> bool {
+        let waited = now - self.started;
         let measured = waited >= self.config.timeout.max(self.config.interval);
         let listened = waited >= self.config.interval;
         let unknown = |reason| matches!(reason, NoScore::Unknown(_) | NoScore::NoQuorum { .. });
@@ -146,10 +146,11 @@ impl Member {
 
     /// Ends the wait of a member that has started, if it may.
     pub(super) fn get_ready(&mut self, now: Instant, effects: &mut Effects<Effect>) {
-        let Phase::Waiting { since, .. } = self.phase else { return };
-        if !self.is_ready(since, now) {
-            let next = now + self.config.interval;
-            self.phase = Phase::Waiting { since, next };
+        if !matches!(self.phase, Phase::Waiting { .. }) {
+            return;
+        }
+        if !self.is_ready(now) {
+            self.phase = Phase::Waiting { next: now + self.config.interval };
             return;
         }
         match self.invitation.take() {

@@ -28,7 +28,38 @@
 //!
 //! A member that starts listens for an existing leader, and waits until it has measured its round
 //! trips: until all others have answered a ping, or some time has passed and a score can be
-//! computed, or at most [`Config::with_first_wait`]. An invitation to an election waits as long.
+//! computed, or at most [`Config::with_first_wait`]. An invitation to an election waits as long. After that time a
+//! figure that the oracle asks for and nobody has told counts as worse than any that is known, instead of keeping
+//! the member from being a candidate.
+//!
+//! # Example
+//!
+//! A group of one, which is a quorum of itself. A driver sends what is to be sent, writes what is to be written
+//! before it does what follows, and calls [`handle_timeout`](Machine::handle_timeout) when
+//! [`deadline`](Machine::deadline) has come.
+//!
+//! ```
+//! use std::time::Duration;
+//! use mandate_proto::identity::{Lifetime, MemberId};
+//! use mandate_proto::machine::{Effects, Machine};
+//! use mandate_proto::pole::installation::Boot;
+//! use mandate_proto::pole::member::{Config, Member, State};
+//! use mandate_proto::time::Instant;
+//!
+//! let me = MemberId::new(1);
+//! let config = Config::new(me, [me], Duration::from_millis(330), Duration::from_secs(1))
+//!     .unwrap()
+//!     .with_oracle("latency/10ms, history".parse().unwrap());
+//! let boot = Boot { stored: None, is_new: true, lifetime: Lifetime::new(7) };
+//! let mut effects = Effects::new();
+//! let mut member = Member::start(config, boot, Instant::ORIGIN, &mut effects);
+//! while member.state() == State::Electing {
+//!     let now = member.deadline().unwrap();
+//!     member.handle_timeout(now, &mut effects);
+//! }
+//! let (term, until) = member.mandate(Instant::ORIGIN + Duration::from_secs(4)).unwrap();
+//! assert_eq!((term.get(), until.is_some()), (1, true));
+//! ```
 //!
 //! # Bounds
 //!
@@ -47,7 +78,7 @@ use crate::detector::estimator::Estimate;
 use crate::detector::schedule::Schedule;
 use crate::identity::{MemberId, Term};
 use crate::machine::{Effects, Machine};
-use crate::oracle::{NoScore, Occasion, Standing, View};
+use crate::oracle::{Leniency, NoScore, Occasion, Standing, View};
 use crate::time::Instant;
 
 mod config;
@@ -77,6 +108,7 @@ pub struct Member {
     config: Config,
     figures: Figures,
     phase: Phase,
+    started: Instant,
     selection: Selection,
     installation: Installation,
     pings: Pings,
@@ -98,7 +130,7 @@ pub struct Member {
 #[derive(Clone, Debug)]
 enum Phase {
     /// Started, and not ready to elect yet; looks again at `next`.
-    Waiting { since: Instant, next: Instant },
+    Waiting { next: Instant },
     /// Selection is under way.
     Electing,
     /// Another was selected, or has been promised, and has until then to be heard.
@@ -119,7 +151,8 @@ impl Member {
         let others = config.members.iter().copied().filter(|id| *id != config.me);
         let mut member = Member {
             figures: Figures::default(),
-            phase: Phase::Waiting { since: now, next: now + config.interval },
+            phase: Phase::Waiting { next: now + config.interval },
+            started: now,
             selection: Selection::new(config.selection()),
             installation,
             pings: Pings::new(others, &config, boot.lifetime, now),
@@ -202,11 +235,11 @@ impl Member {
         if self.abstains_until.is_some_and(|until| now < until) {
             return Err(NoScore::Resigned);
         }
-        let view = self.view(occasion);
-        match self.config.rules.hear_quorum {
-            true => self.config.oracle.measure(&view),
-            false => self.config.oracle.measure_unheard(&view),
-        }
+        // Who has waited for long enough for a figure goes without it: better a leader of unknown
+        // worth than none.
+        let unknown = now - self.started >= self.config.first_wait;
+        let leniency = Leniency { unheard: !self.config.rules.hear_quorum, unknown };
+        self.config.oracle.measure_with(&self.view(occasion), leniency)
     }
 
     /// After a crash the former leader is left out of all scores; if it has only resigned, or came
@@ -322,7 +355,7 @@ impl Machine for Member {
 
     fn deadline(&self) -> Option<Instant> {
         let phase = match &self.phase {
-            Phase::Waiting { next, .. } => Some(*next),
+            Phase::Waiting { next } => Some(*next),
             Phase::Awaiting { until, .. } => Some(*until),
             Phase::Following(following) => following.deadline(),
             Phase::Leading { .. } => self.schedule.due(),

@@ -1,0 +1,25 @@
+//! Drives Mandate's protocols on tokio.
+//!
+//! A protocol is a [machine](mandate_proto::machine): it takes inputs and time, and returns effects. The
+//! driver here is its loop with one sleep: it writes what is to be written and waits until that is on
+//! disk, sends what is to be sent over a [`Transport`](transport::Transport), and tells the application.
+//! What the application holds is an [`Election`]: a state to watch, [`lead`](Election::lead), resignation
+//! and transfer, events with their reasons, and a [`Mandate`] to check.
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | [`election`] | the handle |
+//! | [`mandate`] | the leader's proof, computed at the call |
+//! | [`clock`] | a clock that counts suspension |
+//! | [`durable`] | what must not be forgotten, in one small file |
+//! | [`transport`] | what carries messages, as the driver sees it |
+
+pub mod clock;
+mod driver;
+pub mod durable;
+pub mod election;
+pub mod mandate;
+pub mod transport;
+
+pub use election::{Election, ElectionState, LeadError, Setup, Start, StartError, Status};
+pub use mandate::Mandate;

@@ -1,0 +1,35 @@
+//! What carries messages between members, as the driver sees it.
+
+use mandate_proto::identity::MemberId;
+
+/// How a message travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// Unreliable, unordered, never repeated: loss is seen as loss, and can be measured.
+    Datagram,
+    /// Reliable and in order, for as long as the link lasts.
+    Stream,
+}
+
+/// Sends frames. Never blocks: what cannot be sent is dropped, and the protocol repeats it.
+pub trait Transport: Send + Sync + 'static {
+    /// Sends a frame to one member.
+    fn send(&self, to: MemberId, delivery: Delivery, frame: Vec<u8>);
+}
+
+/// What arrives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inbound {
+    /// A frame.
+    Received {
+        /// Who sent it.
+        from: MemberId,
+        /// Its bytes.
+        frame: Vec<u8>,
+    },
+    /// A connection broke: a hint that the member may be gone.
+    Broken {
+        /// The member.
+        member: MemberId,
+    },
+}

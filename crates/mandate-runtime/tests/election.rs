@@ -1,0 +1,252 @@
+//! Members in one process, over channels: what the handle promises, in real time.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use mandate_proto::identity::MemberId;
+use mandate_proto::pole::installation::Guarantee;
+use mandate_proto::pole::member::{Config, Event, NoTransfer};
+use mandate_runtime::transport::{Delivery, Inbound, Transport};
+use mandate_runtime::{Election, ElectionState, LeadError, Mandate, Setup, Start, StartError};
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+const LEASE: Duration = Duration::from_millis(400);
+const LEASED: Guarantee = Guarantee::Leased { lease: LEASE, allowance_per_mille: 10 };
+
+/// Channels between members, any of which can be cut off.
+#[derive(Default)]
+struct Wires {
+    inboxes: Mutex<BTreeMap<MemberId, mpsc::Sender<Inbound>>>,
+    cut_off: Mutex<Vec<MemberId>>,
+}
+
+struct Wire {
+    me: MemberId,
+    wires: Arc<Wires>,
+}
+
+impl Transport for Wire {
+    fn send(&self, to: MemberId, _: Delivery, frame: Vec<u8>) {
+        let cut_off = self.wires.cut_off.lock().unwrap();
+        if !cut_off.contains(&self.me)
+            && !cut_off.contains(&to)
+            && let Some(inbox) = self.wires.inboxes.lock().unwrap().get(&to)
+        {
+            let _ = inbox.try_send(Inbound::Received { from: self.me, frame });
+        }
+    }
+}
+
+struct Group {
+    wires: Arc<Wires>,
+    directory: TempDir,
+    members: BTreeMap<u32, Election>,
+    guarantee: Guarantee,
+}
+
+fn p(id: u32) -> MemberId {
+    MemberId::new(id)
+}
+
+impl Group {
+    async fn start(size: u32, guarantee: Guarantee) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let wires = Arc::new(Wires::default());
+        let mut group = Group { wires, directory, members: BTreeMap::new(), guarantee };
+        for id in 1..=size {
+            group.add(id, size, Start::New).unwrap();
+        }
+        group
+    }
+
+    fn add(&mut self, id: u32, size: u32, start: Start) -> Result<(), StartError> {
+        let (interval, detect) = (Duration::from_millis(50), Duration::from_millis(200));
+        let config = Config::new(p(id), (1..=size).map(p), interval, detect)
+            .and_then(|config| config.with_guarantee(self.guarantee))
+            .unwrap();
+        let (inbox, inbound) = mpsc::channel(1024);
+        let setup = Setup { config, group: "test".into(), state: self.path(id), start };
+        let wire = Arc::new(Wire { me: p(id), wires: self.wires.clone() });
+        let election = Election::start(setup, wire, inbound)?;
+        self.wires.inboxes.lock().unwrap().insert(p(id), inbox);
+        self.members.insert(id, election);
+        Ok(())
+    }
+
+    fn path(&self, id: u32) -> std::path::PathBuf {
+        Path::new(self.directory.path()).join(format!("p{id}"))
+    }
+
+    /// Waits until someone leads.
+    async fn leader(&self) -> (u32, Mandate) {
+        self.leader_where(|_, _| true).await
+    }
+
+    async fn leader_where(&self, wanted: impl Fn(u32, &Mandate) -> bool) -> (u32, Mandate) {
+        let found = async {
+            loop {
+                for (id, member) in &self.members {
+                    let state = member.state().borrow().clone();
+                    let mandate = state.mandate().filter(|mandate| mandate.check());
+                    if let Some(mandate) = mandate.filter(|mandate| wanted(*id, mandate)) {
+                        return (*id, mandate.clone());
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        timeout(Duration::from_secs(20), found).await.expect("a leader")
+    }
+
+    /// Waits until a member follows that one.
+    async fn follows(&self, id: u32, leader: u32) {
+        let mut state = self.members[&id].state();
+        let follows = state.wait_for(
+            |state| matches!(state, ElectionState::Following { leader: l, .. } if *l == p(leader)),
+        );
+        timeout(Duration::from_secs(20), follows).await.expect("in time").unwrap();
+    }
+
+    fn other_than(&self, id: u32) -> u32 {
+        *self.members.keys().find(|other| **other != id).unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_leads_and_the_others_follow_and_the_work_runs_there() {
+    let group = Group::start(3, LEASED).await;
+    let (leader, mandate) = group.leader().await;
+    let other = group.other_than(leader);
+    group.follows(other, leader).await;
+    let seen = group.members[&leader].lead(async |mandate| mandate.term()).await.unwrap();
+    assert_eq!(seen, mandate.term());
+    // The work is done: leadership was given back, and another took over, in a higher term.
+    let (next, later) = group.leader_where(|id, _| id != leader).await;
+    assert_ne!(next, leader);
+    assert!(later.term() > mandate.term());
+    assert!(!mandate.check());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transfer_goes_where_it_should_and_one_that_cannot_be_changes_nothing() {
+    let group = Group::start(3, LEASED).await;
+    let (leader, mandate) = group.leader().await;
+    let to = group.other_than(leader);
+    group.follows(to, leader).await;
+    assert_eq!(group.members[&to].transfer(p(leader)).await, Err(NoTransfer::NotLeading));
+    assert_eq!(group.members[&leader].transfer(p(9)).await, Err(NoTransfer::NotAMember));
+    assert!(mandate.check());
+    let began = Instant::now();
+    group.members[&leader].transfer(p(to)).await.unwrap();
+    assert!(!mandate.check(), "given up before anyone is told");
+    let (next, _) = group.leader_where(|id, _| id != leader).await;
+    assert_eq!(next, to);
+    assert!(began.elapsed() < LEASE, "nothing was waited out: {:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_is_cut_off_knows_it_before_another_leads() {
+    let group = Group::start(3, LEASED).await;
+    let (leader, mandate) = group.leader().await;
+    group.follows(group.other_than(leader), leader).await;
+    let mut state = group.members[&leader].state();
+    let work = group.members[&leader].lead(async |_| std::future::pending::<()>().await);
+    group.wires.cut_off.lock().unwrap().push(p(leader));
+    let (lost, (next, _)) = tokio::join!(work, group.leader_where(|id, _| id != leader));
+    assert_eq!(lost, Err(LeadError::Lost { term: mandate.term() }));
+    assert_ne!(next, leader);
+    assert!(!mandate.check());
+    assert!(!matches!(&*state.borrow_and_update(), ElectionState::Leading(_)));
+    // Back again, it follows.
+    group.wires.cut_off.lock().unwrap().clear();
+    group.follows(leader, next).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_is_cancelled_gives_leadership_back() {
+    let group = Group::start(3, Guarantee::Fenced).await;
+    let (leader, mandate) = group.leader().await;
+    group.follows(group.other_than(leader), leader).await;
+    let member = group.members[&leader].clone();
+    let task =
+        tokio::spawn(
+            async move { member.lead(async |_| std::future::pending::<()>().await).await },
+        );
+    group.members[&leader].led().await.unwrap();
+    // Whether the task has come to lead yet or not, it must not keep leadership after its end.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    task.abort();
+    let (next, later) = group.leader_where(|id, _| id != leader).await;
+    assert_ne!(next, leader);
+    assert!(later.term() > mandate.term() && !mandate.check());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn terms_rise_across_a_restart_of_all_members() {
+    let mut group = Group::start(3, LEASED).await;
+    let (_, mandate) = group.leader().await;
+    for member in group.members.values() {
+        member.shutdown().await;
+    }
+    assert!(!mandate.check());
+    group.members.clear();
+    for id in 1..=3 {
+        // The lock of the state is let go when the driver has ended.
+        let restarted = async {
+            while let Err(error) = group.add(id, 3, Start::Stored) {
+                assert!(error.to_string().contains("in use"), "{error}");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(5), restarted).await.unwrap();
+    }
+    let (_, later) = group.leader().await;
+    assert!(later.term() > mandate.term());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_does_not_fit_the_disk_is_refused_with_what_to_do() {
+    let mut group = Group::start(1, LEASED).await;
+    let (_, mandate) = group.leader().await;
+    assert!(group.add(1, 1, Start::Stored).unwrap_err().to_string().contains("already"));
+    let missing = group.add(2, 2, Start::Stored).unwrap_err().to_string();
+    assert!(missing.contains("--new") && missing.contains("--lost"), "{missing}");
+    group.members[&1].shutdown().await;
+    group.members.clear();
+    assert!(!mandate.check());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_without_its_disk_recovers_from_the_others() {
+    let mut group = Group::start(3, LEASED).await;
+    let (leader, _) = group.leader().await;
+    let lost = group.other_than(leader);
+    group.members.remove(&lost).unwrap().shutdown().await;
+    std::fs::remove_file(group.path(lost)).unwrap();
+    let restarted = async {
+        while group.add(lost, 3, Start::Lost).is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(5), restarted).await.unwrap();
+    let mut events = group.members[&lost].events();
+    let recovered = async { while events.recv().await != Ok(Event::Recovered) {} };
+    timeout(Duration::from_secs(10), recovered).await.unwrap();
+    assert!(group.members[&lost].status().await.unwrap().has_vote);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn elections_are_remembered_and_explained() {
+    let group = Group::start(3, LEASED).await;
+    let (leader, mandate) = group.leader().await;
+    group.follows(group.other_than(leader), leader).await;
+    let records = group.members[&leader].records();
+    assert_eq!((records[0].leader, records[0].term), (p(leader), mandate.term()));
+    assert!(!records[0].ranking.candidates.is_empty());
+    let status = group.members[&leader].status().await.unwrap();
+    assert!(status.state.mandate().is_some() && status.standing.is_ok());
+}

@@ -1,0 +1,47 @@
+//! What the consumer of links is told, and how it may send.
+
+use std::net::SocketAddr;
+
+use mandate_proto::identity::MemberId;
+
+/// How a message travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// Unreliable, unordered, never repeated: a QUIC datagram, so that loss is measured.
+    Datagram,
+    /// Reliable and in order, for as long as the link lives.
+    Stream,
+}
+
+/// What happened to links. For one member `Up` and `Broken` alternate, beginning with `Up`, and frames
+/// come between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkEvent {
+    /// Frames can be exchanged with this member.
+    Up {
+        /// The member.
+        member: MemberId,
+    },
+    /// A frame arrived.
+    Received {
+        /// Its sender, by its certificate.
+        from: MemberId,
+        /// The frame, as it was sent.
+        frame: Vec<u8>,
+    },
+    /// The connection or its watch broke: a hint to probe, not a proof of death.
+    Broken {
+        /// The member.
+        member: MemberId,
+    },
+    /// A connection was refused, by us or by the other side. Told once for an address and a reason,
+    /// until the reason changes or the link comes up.
+    Refused {
+        /// Whom it concerns, where that is known.
+        member: Option<MemberId>,
+        /// The other side's address.
+        address: SocketAddr,
+        /// What is wrong and what to do, for an operator.
+        reason: String,
+    },
+}

@@ -1,0 +1,53 @@
+//! Frames on a stream: a length of two bytes, big end first, and as many bytes.
+
+use quinn::{ReadError, ReadExactError, RecvStream, SendStream};
+use tokio::sync::mpsc;
+
+use super::failure::{Failure, Refusal};
+use super::limits::MAX_FRAME_BYTES;
+
+/// Writes frames as they come. Returns only when the connection ends or the queue does.
+pub(crate) async fn write(
+    mut stream: SendStream,
+    queue: &mut mpsc::Receiver<Vec<u8>>,
+) -> Result<(), Failure> {
+    let mut bytes = Vec::with_capacity(2 + MAX_FRAME_BYTES);
+    while let Some(frame) = queue.recv().await {
+        let Ok(length) = u16::try_from(frame.len()) else { continue };
+        // One write for both, so that a frame is one packet and not two.
+        bytes.clear();
+        bytes.extend(length.to_be_bytes());
+        bytes.extend(&frame);
+        stream.write_all(&bytes).await?;
+    }
+    Ok(())
+}
+
+/// Reads the next frame; none when the other side has ended its stream.
+pub(crate) async fn read(stream: &mut RecvStream) -> Result<Option<Vec<u8>>, Failure> {
+    let mut length = [0; 2];
+    if ended(stream.read_exact(&mut length).await)? {
+        return Ok(None);
+    }
+    let length = usize::from(u16::from_be_bytes(length));
+    check_length(length)?;
+    let mut frame = vec![0; length];
+    if ended(stream.read_exact(&mut frame).await)? {
+        return Ok(None);
+    }
+    Ok(Some(frame))
+}
+
+fn ended(read: Result<(), ReadExactError>) -> Result<bool, Failure> {
+    match read {
+        Ok(()) => Ok(false),
+        Err(ReadExactError::FinishedEarly(_)) => Ok(true),
+        Err(ReadExactError::ReadError(ReadError::ConnectionLost(error))) => Err(error.into()),
+        Err(ReadExactError::ReadError(error)) => Err(Failure::Lost(error.to_string())),
+    }
+}
+
+/// No frame is longer than [`MAX_FRAME_BYTES`], however it comes.
+pub(crate) fn check_length(length: usize) -> Result<(), Refusal> {
+    if length > MAX_FRAME_BYTES { Err(Refusal::FrameTooLong(length)) } else { Ok(()) }
+}

@@ -1,0 +1,225 @@
+//! The handle on all links of a member.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError};
+
+use mandate_proto::identity::MemberId;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+use super::event::{Delivery, LinkEvent};
+use super::hello::Hello;
+use super::identity::Identity;
+use super::limits::{CLOSE_TIMEOUT, EVENT_QUEUE, MAX_FRAME_BYTES};
+use super::shared::{Counts, Dropped, Outgoing, Peer, Shared};
+use super::sockets::{self, Unbound};
+use super::{accept, dial, name, tls, watch};
+
+/// What a member needs to know to link with the others.
+#[derive(Clone, Debug)]
+pub struct LinksConfig {
+    /// Name of the group: a label of a DNS name in lower case, 63 bytes at most. The same at all members.
+    pub group: String,
+    /// This member. Its certificate names it.
+    pub me: MemberId,
+    /// Where to listen: QUIC (UDP) and watches (TCP) share the port number. Port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// `host:port` of every other member, resolved at each attempt to connect.
+    pub peers: BTreeMap<MemberId, String>,
+    /// Whom to believe, and what to show.
+    pub identity: Identity,
+    /// Version of the protocol within frames. The same at all members.
+    pub version: u32,
+}
+
+/// Why links could not be started. Nothing is running, and no port is taken.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The group's name cannot be part of a certificate's.
+    #[error(
+        "{0:?} cannot be a group's name; use lower-case letters, digits and hyphens, 63 at most"
+    )]
+    InvalidGroup(String),
+    /// A member among its own peers.
+    #[error("{0} is this member itself, but is also listed among its peers; remove it there")]
+    PeerIsMyself(MemberId),
+    /// An address without a port, or the like.
+    #[error(
+        "the address of {member} is {address:?}, but host:port is needed, such as db1.example.org:7400"
+    )]
+    InvalidAddress {
+        /// Whose address.
+        member: MemberId,
+        /// As configured.
+        address: String,
+    },
+    /// The certificate is another member's, or another group's.
+    #[error("this member's own certificate is not for {expected}: {reason}")]
+    NotMyCertificate {
+        /// The name it should carry.
+        expected: String,
+        /// What it says instead.
+        reason: String,
+    },
+    /// Certificates or key cannot be used.
+    #[error("TLS cannot use this member's certificates or key: {0}; issue them anew")]
+    Tls(String),
+    /// The port is taken, or the address is not this host's.
+    #[error("cannot listen on {address} ({protocol}): {source}; is another member running there?")]
+    Bind {
+        /// Where.
+        address: SocketAddr,
+        /// UDP or TCP.
+        protocol: &'static str,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+/// Links with all other members. Cheap to clone; when the last clone is dropped, all links end.
+#[derive(Clone)]
+pub struct Links {
+    shared: Arc<Shared>,
+    local_address: SocketAddr,
+    _stop_when_dropped: Arc<DropGuard>,
+}
+
+impl Links {
+    /// Listens, dials the members with higher ids, and keeps doing so. Must be called within a tokio
+    /// runtime. Events have to be taken steadily: when nobody does, links come to stand.
+    pub async fn start(
+        config: LinksConfig,
+    ) -> Result<(Links, mpsc::Receiver<LinkEvent>), LinkError> {
+        check(&config)?;
+        let unusable = |error: tls::TlsError| LinkError::Tls(error.to_string());
+        let (client, server) = (
+            tls::client(&config.identity).map_err(unusable)?,
+            tls::server(&config.identity).map_err(unusable)?,
+        );
+        let unbound = |Unbound { protocol, source }| LinkError::Bind {
+            address: config.listen,
+            protocol,
+            source,
+        };
+        let (udp, listener) = sockets::bind(config.listen).await.map_err(unbound)?;
+        let endpoint = quinn::Endpoint::new(
+            quinn::EndpointConfig::default(),
+            Some(server),
+            udp,
+            Arc::new(quinn::TokioRuntime),
+        );
+        let udp_error = |source| unbound(Unbound { protocol: "UDP", source });
+        let endpoint = endpoint.map_err(udp_error)?;
+        let local_address = endpoint.local_addr().map_err(udp_error)?;
+
+        let (events, receiver) = mpsc::channel(EVENT_QUEUE);
+        let stop = CancellationToken::new();
+        let peers = config.peers.into_iter();
+        let shared = Arc::new(Shared {
+            me: config.me,
+            hello: Hello { version: config.version, life: rand::random(), group: config.group },
+            endpoint,
+            client,
+            peers: peers.map(|(member, address)| (member, Peer::new(address))).collect(),
+            nonces: Default::default(),
+            events,
+            reports: Default::default(),
+            counts: Counts::default(),
+            stop: stop.clone(),
+            tasks: TaskTracker::new(),
+        });
+        spawn(&shared, listener);
+        let guard = Arc::new(stop.drop_guard());
+        Ok((Links { shared, local_address, _stop_when_dropped: guard }, receiver))
+    }
+
+    /// Sends a frame of at most [`MAX_FRAME_BYTES`]. Never blocks: it is dropped when there is no link,
+    /// when it is too long, or when the queue of the stream is full ([`Links::dropped`] counts them). Where
+    /// datagrams cannot leave as fast as they come, the oldest are dropped, and not counted.
+    pub fn send(&self, to: MemberId, delivery: Delivery, frame: Vec<u8>) {
+        let counts = &self.shared.counts;
+        if frame.len() > MAX_FRAME_BYTES {
+            return Counts::raise(&counts.too_long);
+        }
+        let Some(peer) = self.shared.peers.get(&to) else {
+            return Counts::raise(&counts.without_link);
+        };
+        let outgoing = peer.outgoing.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(Outgoing { connection, queue }) = outgoing.as_ref() else {
+            return Counts::raise(&counts.without_link);
+        };
+        match delivery {
+            Delivery::Datagram => {
+                if connection.send_datagram(frame.into()).is_err() {
+                    Counts::raise(&counts.without_link);
+                }
+            }
+            Delivery::Stream => match queue.try_send(frame) {
+                Ok(()) => {}
+                Err(mpsc::error::TrySendError::Full(_)) => Counts::raise(&counts.queue_full),
+                Err(mpsc::error::TrySendError::Closed(_)) => Counts::raise(&counts.without_link),
+            },
+        }
+    }
+
+    /// Where this member listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_address
+    }
+
+    /// Frames dropped since the start.
+    pub fn dropped(&self) -> Dropped {
+        self.shared.counts.read()
+    }
+
+    /// Ends all links and tells the other members so. Takes a second at most. The ports are free once the
+    /// last handle is dropped too, or shortly after where a member did not answer.
+    pub async fn close(&self) {
+        self.shared.stop.cancel();
+        self.shared.tasks.close();
+        let ended = async {
+            self.shared.tasks.wait().await;
+            self.shared.endpoint.wait_idle().await;
+        };
+        if timeout(CLOSE_TIMEOUT, ended).await.is_err() {
+            tracing::debug!("some connections had not ended a second after they were told to");
+        }
+    }
+}
+
+fn check(config: &LinksConfig) -> Result<(), LinkError> {
+    if !name::is_group(&config.group) {
+        return Err(LinkError::InvalidGroup(config.group.clone()));
+    }
+    if config.peers.contains_key(&config.me) {
+        return Err(LinkError::PeerIsMyself(config.me));
+    }
+    for (member, address) in &config.peers {
+        let parts = address.rsplit_once(':');
+        if !parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) {
+            return Err(LinkError::InvalidAddress { member: *member, address: address.clone() });
+        }
+    }
+    let expected = name::of_member(config.me, &config.group);
+    let not_mine = |reason| LinkError::NotMyCertificate { expected: expected.clone(), reason };
+    let leaf = config.identity.chain.first().ok_or_else(|| not_mine("there is none".to_owned()))?;
+    match name::member_of(leaf, &config.group) {
+        Ok(member) if member == config.me => Ok(()),
+        Ok(member) => {
+            Err(not_mine(format!("it names {member}; use the certificate of {}", config.me)))
+        }
+        Err(unnamed) => Err(not_mine(unnamed.to_string())),
+    }
+}
+
+fn spawn(shared: &Arc<Shared>, listener: tokio::net::TcpListener) {
+    let tasks = &shared.tasks;
+    tasks.spawn(watch::accept(shared.clone(), listener));
+    tasks.spawn(accept::run(shared.clone()));
+    for member in shared.peers.keys().filter(|member| **member > shared.me) {
+        tasks.spawn(dial::run(shared.clone(), *member));
+    }
+}

@@ -1,0 +1,83 @@
+//! Every bound, with its reason. The module's documentation shows them in a table.
+
+use std::time::Duration;
+
+/// No frame is longer. A protocol message has 256 bytes at most, and a datagram must fit the smallest
+/// packet that QUIC guarantees (1200 bytes).
+pub const MAX_FRAME_BYTES: usize = 1024;
+
+/// A group's name is one label of a DNS name.
+pub(crate) const MAX_GROUP_BYTES: usize = 63;
+
+/// Connections that are not yet authenticated. A group has 64 members at most, and all of them may
+/// come back at once.
+pub(crate) const MAX_UNAUTHENTICATED: usize = 64;
+
+/// With this many under way, a newcomer first proves that it can be reached at its address.
+pub(crate) const UNVALIDATED_ALLOWED: usize = 16;
+
+/// How long a handshake may take: several round trips around the world, some of them lost.
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// TCP connections that have not yet shown their number.
+pub(crate) const MAX_PENDING_WATCHES: usize = 64;
+
+/// How long such a connection may stay, and how long a number is good.
+pub(crate) const NONCE_LIFETIME: Duration = Duration::from_secs(5);
+
+/// How long the dialler tries to open a watch before it does without. Long enough for one lost SYN,
+/// which is sent again after 1 s.
+pub(crate) const WATCH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Frames waiting for a member's stream. At 256 bytes a message that is more than the protocol sends
+/// within the 3 s after which a silent link ends.
+pub(crate) const QUEUE_FRAMES: usize = 256;
+
+/// Datagrams held for sending, and for reading. When full the oldest goes: a newer heartbeat says more.
+pub(crate) const DATAGRAM_BUFFER_BYTES: usize = 64 * 1024;
+
+/// What the other side may send on its stream before we have read it.
+pub(crate) const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+
+/// First packets held for one connection before it is accepted, and for all.
+pub(crate) const INCOMING_BUFFER_BYTES: u64 = 16 * 1024;
+pub(crate) const INCOMING_BUFFER_TOTAL_BYTES: u64 = 1024 * 1024;
+
+/// Connections that the endpoint holds for us to accept. We accept or refuse at once.
+pub(crate) const MAX_INCOMING: usize = 256;
+
+/// A sign of life; six of them fit into the silence that ends a link.
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_millis(500);
+
+/// After this silence the other side is gone.
+pub(crate) const IDLE_TIMEOUT_MILLISECONDS: u32 = 3000;
+
+/// What a round trip is taken for before one was measured. QUIC's own 333 ms would have the first
+/// packet to a member that is just starting repeated only after a second.
+pub(crate) const FIRST_ROUND_TRIP: Duration = Duration::from_millis(100);
+
+/// Events not yet taken by the consumer.
+pub(crate) const EVENT_QUEUE: usize = 1024;
+
+/// The pause before a second attempt, and the longest.
+pub(crate) const BACKOFF_FIRST: Duration = Duration::from_millis(50);
+pub(crate) const BACKOFF_LONGEST: Duration = Duration::from_secs(2);
+
+/// A link that was up for this long was a good one: the next attempt comes soon.
+pub(crate) const SETTLED_AFTER: Duration = Duration::from_secs(5);
+
+/// Addresses of one name that are tried.
+pub(crate) const MAX_ADDRESSES: usize = 4;
+
+/// Addresses whose last refusal is remembered.
+pub(crate) const MAX_REPORTED: usize = 256;
+
+/// Reports of refusals within [`REPORT_WINDOW`]: strangers on many ports must not fill a log.
+pub(crate) const MAX_REPORTS_PER_WINDOW: u32 = 32;
+pub(crate) const REPORT_WINDOW: Duration = Duration::from_secs(10);
+
+/// What is kept of a text that the other side sent.
+pub(crate) const MAX_FOREIGN_TEXT: usize = 300;
+
+/// How long closing may take.
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,0 +1,70 @@
+//! Authenticated links between the members of a group.
+//!
+//! A link carries frames, which are opaque bytes, between two members. It is one QUIC connection with
+//! mutual TLS, and beside it one idle TCP connection, the *watch*.
+//!
+//! **Who is who.** A member's certificate is signed by the group's certificate authority and names the
+//! member: `p5.GROUP.mandate`, as a DNS name. Both sides check the other's, always. The names are read
+//! with `rustls-webpki`, the library that has just verified the chain: a second parser could see a
+//! different name in the same bytes, and would be one more thing to trust.
+//!
+//! **Who dials.** Of each pair the member with the lower id, so there are no duplicates to choose
+//! between. A newer connection of a member replaces its older one: the other side knows better than we
+//! whether the older one still lives.
+//!
+//! **How frames travel.** [`Delivery::Datagram`] is a QUIC datagram: lost ones stay lost, so that a
+//! failure detector measures the network and not a retransmission. [`Delivery::Stream`] is one long-lived
+//! stream for each direction.
+//!
+//! **The watch.** When a process dies, its kernel closes its TCP connections at once but says nothing
+//! about UDP. So the dialler opens a TCP connection to the same port number, whose only job is to break.
+//! The accepting side gives out a random number over QUIC, and the dialler repeats it as the first bytes
+//! over TCP. A link whose watch cannot be opened (a firewall that lets only UDP through) works without
+//! one; a crash is then noticed by timeouts. Whoever can tamper with the network can break a watch, as
+//! they can break any connection; they cannot forge one.
+//!
+//! # Limits
+//!
+//! Everything a stranger or a member can make us hold is bounded:
+//!
+//! | what | bound |
+//! | --- | --- |
+//! | QUIC connections not yet authenticated | 64, for 5 s each; beyond 16, only from addresses that have proved theirs; beyond 64, refused |
+//! | first packets held for one such connection, for all | 16 KiB, 1 MiB |
+//! | TCP connections that have not yet said their number | 64, for 5 s each; beyond that the newest is closed |
+//! | how long a number for a watch is good | once, within 5 s |
+//! | links | one a configured member |
+//! | streams the other side may open | one in both directions (the greeting), one towards us (the frames) |
+//! | a frame | 1 KiB; a longer one ends the connection |
+//! | frames queued to a member | 256 on the stream, 64 KiB of datagrams |
+//! | bytes received but not yet read | 64 KiB of the stream, 64 KiB of datagrams |
+//! | events not yet taken | 1024; then datagrams are dropped, and the rest waits |
+//! | refusals remembered, so as to report each once | 256 addresses; 32 new ones in 10 s |
+//! | silence | 3 s, with a sign of life every 500 ms |
+//! | time between attempts to connect | 50 ms, doubling to 2 s, with jitter |
+//! | [`Links::close`] | 1 s |
+
+mod accept;
+mod backoff;
+mod dial;
+mod event;
+mod failure;
+mod frames;
+mod handle;
+mod hello;
+mod identity;
+mod limits;
+mod link;
+mod name;
+mod nonce;
+mod reports;
+mod shared;
+mod sockets;
+mod tls;
+mod watch;
+
+pub use event::{Delivery, LinkEvent};
+pub use handle::{LinkError, Links, LinksConfig};
+pub use identity::{Identity, InvalidIdentity};
+pub use limits::MAX_FRAME_BYTES;
+pub use shared::Dropped;

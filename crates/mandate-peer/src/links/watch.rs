@@ -1,0 +1,82 @@
+//! The watch: an idle TCP connection whose only job is to break when the other process dies.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::limits::{MAX_PENDING_WATCHES, NONCE_LIFETIME};
+use super::nonce::{NONCE_BYTES, Nonce};
+use super::shared::Shared;
+
+/// After the system could not give us a connection (too many open files), it is left alone this long.
+const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
+
+/// How a watch ended.
+pub(crate) enum Broke {
+    /// The other side is gone, or ended the link.
+    Ended,
+    /// It sent something, which no member does.
+    Spoke,
+}
+
+/// Waits until a watch breaks; for ever where there is none.
+pub(crate) async fn until_broken(watch: Option<&mut TcpStream>) -> Broke {
+    let Some(stream) = watch else { return std::future::pending().await };
+    match stream.read(&mut [0]).await {
+        Ok(0) | Err(_) => Broke::Ended,
+        Ok(_) => Broke::Spoke,
+    }
+}
+
+/// Opens a watch. Whether the other side takes it, it says over QUIC.
+pub(crate) async fn open(address: SocketAddr, nonce: &Nonce) -> std::io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    stream.write_all(nonce.as_bytes()).await?;
+    Ok(stream)
+}
+
+/// Accepts watches until the member stops.
+pub(crate) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
+    let pending = Arc::new(Semaphore::new(MAX_PENDING_WATCHES));
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = shared.stop.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        let Ok((stream, address)) = accepted else {
+            tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+            continue;
+        };
+        let Ok(permit) = pending.clone().try_acquire_owned() else {
+            tracing::debug!(%address, "too many watches without a number; this one is closed");
+            continue;
+        };
+        let shared_by_task = shared.clone();
+        shared.tasks.spawn(async move {
+            let _permit = permit;
+            tokio::select! {
+                () = shared_by_task.stop.cancelled() => {}
+                () = introduce(&shared_by_task, stream, address) => {}
+            }
+        });
+    }
+}
+
+/// Reads the number of a newcomer and hands it to the link that waits for it. Anything else is closed.
+async fn introduce(shared: &Shared, mut stream: TcpStream, address: SocketAddr) {
+    let mut bytes = [0; NONCE_BYTES];
+    match timeout(NONCE_LIFETIME, stream.read_exact(&mut bytes)).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(_)) | Err(_) => return,
+    }
+    if !shared.nonces.redeem(&Nonce::from_bytes(bytes), stream, Instant::now()) {
+        tracing::debug!(%address, "a watch with a number that is not, or no longer, good; closed");
+    }
+}

@@ -1,0 +1,11 @@
+//! Links over real sockets on the loopback address, with certificates made for each test.
+
+mod authority;
+mod exchange;
+mod group;
+mod hostile;
+mod latency;
+mod process;
+mod raw;
+mod refusals;
+mod restarts;

@@ -1,0 +1,101 @@
+//! A dialler that can break every rule: written against the bytes, not against the library.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use quinn::crypto::rustls::QuicClientConfig;
+use quinn::{ClientConfig, Connection, Endpoint, RecvStream, SendStream, TransportConfig};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use crate::authority::{Authority, Papers};
+use crate::group::{GROUP, local};
+
+/// A connection and its greeting stream.
+pub(crate) struct Raw {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) connection: Connection,
+}
+
+/// A raw connection that has greeted, with the number for its watch.
+pub(crate) struct Greeted {
+    pub(crate) connection: Connection,
+    pub(crate) nonce: [u8; 32],
+    pub(crate) streams: (SendStream, RecvStream),
+    _endpoint: Endpoint,
+}
+
+/// Connects with TLS and says nothing. With the trust of `authority`; without papers if there are none.
+pub(crate) async fn connect(
+    authority: &Authority,
+    papers: Option<&Papers>,
+    to: SocketAddr,
+    expected: &str,
+) -> Result<Raw, quinn::ConnectionError> {
+    let mut endpoint = Endpoint::client(local(0)).unwrap();
+    endpoint.set_default_client_config(client(authority, papers));
+    let connection = endpoint.connect(to, expected).unwrap().await?;
+    Ok(Raw { endpoint, connection })
+}
+
+fn client(authority: &Authority, papers: Option<&Papers>) -> ClientConfig {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots);
+    let mut tls = match papers {
+        Some(papers) => {
+            let chain = CertificateDer::from_pem_slice(papers.chain.as_bytes()).unwrap();
+            let key = PrivateKeyDer::from_pem_slice(papers.key.as_bytes()).unwrap();
+            builder.with_client_auth_cert(vec![chain], key).unwrap()
+        }
+        None => builder.with_no_client_auth(),
+    };
+    tls.alpn_protocols = vec![b"mandate-links".to_vec()];
+    let mut client = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
+    client.transport_config(Arc::new(TransportConfig::default()));
+    client
+}
+
+/// The bytes of a greeting.
+pub(crate) fn greeting(version: u32, group: &str) -> Vec<u8> {
+    let mut bytes = b"MNDT".to_vec();
+    bytes.extend(version.to_be_bytes());
+    bytes.extend(77u64.to_be_bytes());
+    bytes.push(group.len() as u8);
+    bytes.extend(group.as_bytes());
+    bytes
+}
+
+impl Raw {
+    /// Greets as a member does.
+    pub(crate) async fn greet(self) -> Greeted {
+        let (mut sender, mut receiver) = self.connection.open_bi().await.unwrap();
+        let greeting = greeting(1, GROUP);
+        sender.write_all(&greeting).await.unwrap();
+        let mut answer = vec![0; greeting.len()];
+        receiver.read_exact(&mut answer).await.unwrap();
+        assert_eq!(answer[..4], *b"MNDT");
+        let mut nonce = [0; 32];
+        receiver.read_exact(&mut nonce).await.unwrap();
+        let streams = (sender, receiver);
+        Greeted { connection: self.connection, nonce, streams, _endpoint: self.endpoint }
+    }
+}
+
+impl Greeted {
+    /// Opens the watch, and waits until it is taken.
+    pub(crate) async fn watch(&mut self) -> TcpStream {
+        let mut watch = TcpStream::connect(self.connection.remote_address()).await.unwrap();
+        watch.write_all(&self.nonce).await.unwrap();
+        let mut taken = [0];
+        self.streams.1.read_exact(&mut taken).await.unwrap();
+        assert_eq!(taken, [1]);
+        watch
+    }
+}

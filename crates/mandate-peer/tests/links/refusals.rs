@@ -1,0 +1,193 @@
+//! Who is turned away, with which words; and that the others do not notice.
+
+use std::net::SocketAddr;
+
+use crate::authority::{Authority, Papers};
+use crate::group::{Member, assert_unharmed, config, config_with, id, name, pair, start};
+use crate::raw;
+
+fn assert_says(reason: &str, words: &[&str]) {
+    for word in words {
+        assert!(reason.contains(word), "{word:?} is not in: {reason}");
+    }
+}
+
+/// Dials p3 as p1 with these papers, and expects to be refused. Both reasons: p3's and p1's.
+async fn dial_with(
+    authority: &Authority,
+    papers: &Papers,
+    three: &mut Member,
+) -> (Option<u32>, String, String) {
+    let config = config_with(authority, papers, 1, &[(3, three.links.local_addr())]);
+    let mut one = start(config).await;
+    let (member, address, theirs) = three.refusal().await;
+    assert_eq!(address, one.links.local_addr());
+    let (_, address, ours) = one.refusal().await;
+    assert_eq!(address, three.links.local_addr());
+    // It comes again and again, but is told once.
+    let stopped = tokio::time::timeout(std::time::Duration::from_millis(300), one.refusal()).await;
+    assert!(stopped.is_err());
+    three.nothing_more();
+    one.links.close().await;
+    (member.map(|member| member.get()), theirs, ours)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_authority_is_refused() {
+    let (authority, foreign) = (Authority::new(), Authority::new());
+    let (mut two, mut three) = pair(&authority, &[1]).await;
+    // It trusts ours, but its own certificate is of another.
+    let papers = foreign.papers(&[&name(1)]);
+    let (member, theirs, ours) = dial_with(&authority, &papers, &mut three).await;
+    assert_eq!(member, None);
+    assert_says(&theirs, &["not signed by the group's certificate authority", "same CA"]);
+    assert_says(&ours, &["the other side refused this member's certificate"]);
+    // The other way round: it does not trust us.
+    let (_, theirs, ours) = dial_with(&foreign, &papers, &mut three).await;
+    assert_says(&ours, &["not signed by the group's certificate authority"]);
+    assert_says(&theirs, &["not signed by the CA that is configured there"]);
+    assert_unharmed(&mut two, &mut three).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_certificate_is_refused() {
+    let authority = Authority::new();
+    let (mut two, mut three) = pair(&authority, &[1]).await;
+    let papers = authority.expired(&[&name(1)]);
+    let (member, theirs, ours) = dial_with(&authority, &papers, &mut three).await;
+    assert_eq!(member, None);
+    assert_says(&theirs, &["has expired", "renew it"]);
+    assert_says(&ours, &["the other side refused", "expired", "clock"]);
+    assert_unharmed(&mut two, &mut three).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_nobody_has_configured_is_refused() {
+    let authority = Authority::new();
+    let (mut two, mut three) = pair(&authority, &[]).await;
+    let papers = authority.papers(&[&name(1)]);
+    let (member, theirs, ours) = dial_with(&authority, &papers, &mut three).await;
+    assert_eq!(member, Some(1));
+    assert_says(&theirs, &["it is p1", "not among the peers"]);
+    assert_says(&ours, &["the other side refused this member", "it is p1", "not among the peers"]);
+    assert_unharmed(&mut two, &mut three).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_member_at_the_dialled_address_is_refused() {
+    let authority = Authority::new();
+    let (mut two, mut three) = pair(&authority, &[1]).await;
+    // p1 believes that p2 is where p3 is.
+    let mut one = start(config(&authority, 1, &[(2, three.links.local_addr())])).await;
+    let (member, _, ours) = one.refusal().await;
+    assert_eq!(member, Some(id(2)));
+    assert_says(&ours, &["not that of the member expected", "p2.shop.mandate", "p3.shop.mandate"]);
+    let (_, _, theirs) = three.refusal().await;
+    assert_says(&theirs, &["expects another member"]);
+    assert_unharmed(&mut two, &mut three).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_group_is_refused_by_its_certificate_and_by_its_greeting() {
+    let authority = Authority::new();
+    let (mut two, mut three) = pair(&authority, &[1]).await;
+    let mut of_bank = config_with(
+        &authority,
+        &authority.papers(&["p1.bank.mandate"]),
+        1,
+        &[(3, three.links.local_addr())],
+    );
+    of_bank.group = "bank".to_owned();
+    let mut one = start(of_bank).await;
+    assert_says(&one.refusal().await.2, &["p3.bank.mandate", "p3.shop.mandate"]);
+    assert_says(&three.refusal().await.2, &["another group"]);
+    drop(one);
+
+    // Certificates may name members of several groups; then the greeting tells.
+    let papers = authority.papers(&[&name(1), "p1.bank.mandate"]);
+    let raw = raw::connect(&authority, Some(&papers), three.links.local_addr(), &name(3)).await;
+    let reason = refused_greeting(raw.unwrap(), &raw::greeting(1, "bank")).await;
+    assert_says(&reason, &["group bank", "group shop"]);
+    assert_says(&three.refusal().await.2, &["group bank", "group shop"]);
+    assert_unharmed(&mut two, &mut three).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_version_is_refused_and_both_are_named() {
+    let authority = Authority::new();
+    let (mut two, mut three) = pair(&authority, &[1]).await;
+    let mut newer = config(&authority, 1, &[(3, three.links.local_addr())]);
+    newer.version = 2;
+    let mut one = start(newer).await;
+    let (member, _, reason) = three.refusal().await;
+    assert_eq!(member, Some(id(1)));
+    assert_says(&reason, &["version 2", "version 1", "same release"]);
+    assert_says(&one.refusal().await.2, &["the other side refused", "version 2", "version 1"]);
+    assert_unharmed(&mut two, &mut three).await;
+}
+
+/// Sends bytes in place of a greeting, and returns the reason for which the connection is closed.
+async fn refused_greeting(raw: raw::Raw, bytes: &[u8]) -> String {
+    let (mut sender, _receiver) = raw.connection.open_bi().await.unwrap();
+    sender.write_all(bytes).await.unwrap();
+    closed(raw).await
+}
+
+async fn closed(raw: raw::Raw) -> String {
+    let closed = tokio::time::timeout(crate::group::PATIENCE, raw.connection.closed()).await;
+    closed.expect("the connection stays open").to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_members_that_may_dial_get_in() {
+    let authority = Authority::new();
+    let (mut two, mut three) = pair(&authority, &[1, 4]).await;
+    let to = three.links.local_addr();
+    let cases: [(&[&str], Option<u32>, &str); 6] = [
+        (&["p3.shop.mandate"], Some(3), "as is this member"),
+        (&["p4.shop.mandate"], Some(4), "lower id dials"),
+        (&["*.shop.mandate"], None, "names no member"),
+        (&["db1.example.org"], None, "names no member"),
+        (&["p1.bank.mandate"], None, "names no member of the group shop"),
+        (&["p1.shop.mandate", "p2.shop.mandate"], None, "several members"),
+    ];
+    for (names, member, words) in cases {
+        let papers = authority.papers(names);
+        let raw = raw::connect(&authority, Some(&papers), to, &name(3)).await.unwrap();
+        let address: SocketAddr = raw.endpoint.local_addr().unwrap();
+        assert_says(&closed(raw).await, &[words]);
+        let refusal = three.refusal().await;
+        assert_eq!((refusal.0, refusal.1), (member.map(id), address));
+        assert_says(&refusal.2, &[words]);
+    }
+    assert_unharmed(&mut two, &mut three).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_shows_no_certificate_or_does_not_greet_is_refused() {
+    let authority = Authority::new();
+    let (mut two, mut three) = pair(&authority, &[1]).await;
+    let to = three.links.local_addr();
+    // Depending on which packet is first, the dialler learns of it during or after its handshake.
+    if let Ok(raw) = raw::connect(&authority, None, to, &name(3)).await {
+        closed(raw).await;
+    }
+    assert_says(&three.refusal().await.2, &["no certificate"]);
+    let papers = authority.papers(&[&name(1)]);
+    let raw = raw::connect(&authority, Some(&papers), to, &name(3)).await.unwrap();
+    let reason = refused_greeting(raw, b"GET / HTTP/1.1\r\nHost: shop\r\n\r\n").await;
+    assert_says(&reason, &["does not greet"]);
+    assert_says(&three.refusal().await.2, &["does not greet"]);
+    assert_unharmed(&mut two, &mut three).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_whose_certificate_was_renewed_gets_in_after_all() {
+    let authority = Authority::new();
+    let (_two, mut three) = pair(&authority, &[1]).await;
+    let expired = authority.expired(&[&name(1)]);
+    dial_with(&authority, &expired, &mut three).await;
+    let mut one = start(config(&authority, 1, &[(3, three.links.local_addr())])).await;
+    one.until_up(3).await;
+    three.until_up(1).await;
+}

@@ -1,0 +1,100 @@
+//! Links that end and come back.
+
+use std::time::{Duration, Instant};
+
+use crate::authority::Authority;
+use crate::group::{assert_unharmed, config, id, local, name, pair, start, start_when_free};
+use crate::process::Child;
+use crate::raw;
+
+/// The bound on noticing a crash over the watch.
+const AT_ONCE: Duration = Duration::from_millis(200);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_process_is_noticed_at_once_and_comes_back() {
+    let authority = Authority::new();
+    let mut child = Child::start(&authority, 3, 2, local(0), None);
+    let mut two = start(config(&authority, 2, &[(3, child.address)])).await;
+    two.until_up(3).await;
+    for _ in 0..3 {
+        let address = child.address;
+        let killed = Instant::now();
+        child.kill();
+        two.until_broken(3).await;
+        // Far below the 3 s of silence that end a link without a watch.
+        let noticed = killed.elapsed();
+        assert!(noticed < AT_ONCE, "noticed after {noticed:?}");
+        child = Child::start(&authority, 3, 2, address, None);
+        let started = Instant::now();
+        two.until_up(3).await;
+        println!("killed: noticed after {noticed:?}, back {:?} after its start", started.elapsed());
+    }
+    child.kill();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_dialler_is_noticed_at_once() {
+    let authority = Authority::new();
+    let mut two = start(config(&authority, 2, &[(1, local(1))])).await;
+    let child = Child::start(&authority, 1, 2, local(0), Some(two.links.local_addr()));
+    two.until_up(1).await;
+    let killed = Instant::now();
+    child.kill();
+    two.until_broken(1).await;
+    assert!(killed.elapsed() < AT_ONCE, "noticed after {:?}", killed.elapsed());
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_stands_still_is_noticed_by_its_silence() {
+    let authority = Authority::new();
+    let child = Child::start(&authority, 3, 2, local(0), None);
+    let mut two = start(config(&authority, 2, &[(3, child.address)])).await;
+    two.until_up(3).await;
+    child.pause();
+    let paused = Instant::now();
+    two.until_broken(3).await;
+    assert!(paused.elapsed() > Duration::from_secs(1), "noticed after {:?}", paused.elapsed());
+    child.kill();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_member_is_noticed_and_comes_back_on_the_same_port() {
+    let authority = Authority::new();
+    let (mut two, three) = pair(&authority, &[]).await;
+    let mut again = config(&authority, 3, &[(2, local(1))]);
+    again.listen = three.links.local_addr();
+    let dropped = Instant::now();
+    drop(three);
+    two.until_broken(3).await;
+    assert!(dropped.elapsed() < AT_ONCE, "noticed after {:?}", dropped.elapsed());
+    let mut three = start_when_free(again).await;
+    two.until_up(3).await;
+    three.until_up(2).await;
+    assert_unharmed(&mut two, &mut three).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_newer_connection_of_a_member_takes_the_place_of_its_older_one() {
+    let authority = Authority::new();
+    let (mut two, mut three) = pair(&authority, &[1]).await;
+    let papers = authority.papers(&[&name(1)]);
+    let to = three.links.local_addr();
+    let connect = async || {
+        let raw = raw::connect(&authority, Some(&papers), to, &name(3)).await.unwrap();
+        raw.greet().await
+    };
+    let mut older = connect().await;
+    let _older_watch = older.watch().await;
+    three.until_up(1).await;
+    let mut newer = connect().await;
+    let _newer_watch = newer.watch().await;
+    three.until_broken(1).await;
+    three.until_up(1).await;
+    let told = older.connection.closed().await.to_string();
+    assert!(told.contains("newer connection"), "{told}");
+    let mut stream = newer.connection.open_uni().await.unwrap();
+    stream.write_all(&[0, 1, 9]).await.unwrap();
+    assert_eq!(three.frame().await, (id(1), vec![9]));
+    assert_unharmed(&mut two, &mut three).await;
+}

@@ -134,6 +134,7 @@ fn step() -> impl Strategy<Value = Step> {
         Just(Input::Resign),
         member().prop_map(|to| Input::Transfer { to }),
         member().prop_map(|member| Input::LinkBroken { member }),
+        member().prop_map(|member| Input::LinkUp { member }),
         (duration(), duration()).prop_map(|(interval, detect)| Input::Replan { interval, detect }),
     ];
     prop_oneof![

@@ -144,6 +144,7 @@ impl<R: FnMut(Record) + Send + 'static> Driver<R> {
 
     fn receive(&mut self, arrived: Inbound) {
         let input = match arrived {
+            Inbound::Up { member } => Input::LinkUp { member },
             Inbound::Broken { member } => Input::LinkBroken { member },
             Inbound::Received { from, frame } => match wire::decode::<Message>(&frame) {
                 Ok(message) => Input::Received { from, message },

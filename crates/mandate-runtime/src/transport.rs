@@ -27,6 +27,11 @@ pub enum Inbound {
         /// Its bytes.
         frame: Vec<u8>,
     },
+    /// A connection was made.
+    Up {
+        /// The member.
+        member: MemberId,
+    },
     /// A connection broke: a hint that the member may be gone.
     Broken {
         /// The member.

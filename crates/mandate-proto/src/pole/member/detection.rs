@@ -97,6 +97,13 @@ impl Member {
         effects.push(Effect::Broadcast(Message::Ping { number, requests }));
     }
 
+    pub(super) fn ping_one(&mut self, to: MemberId, now: Instant, effects: &mut Effects<Effect>) {
+        if self.is_other(to) {
+            let (number, requests) = (self.pings.next(now), self.figures.requests);
+            effects.push(Effect::Send { to, message: Message::Ping { number, requests } });
+        }
+    }
+
     pub(super) fn receive_ping(
         &mut self,
         from: MemberId,
@@ -158,10 +165,7 @@ impl Member {
         }
         while let Some(probed) = self.pings.next_probe(now) {
             match probed {
-                Probed::Ping(to) => {
-                    let (number, requests) = (self.pings.next(now), self.figures.requests);
-                    effects.push(Effect::Send { to, message: Message::Ping { number, requests } });
-                }
+                Probed::Ping(to) => self.ping_one(to, now, effects),
                 Probed::Failed(member) => {
                     if matches!(&self.phase, Phase::Following(f) if f.leader == member) {
                         self.lose_leader(Cause::NoAnswer, now, effects);

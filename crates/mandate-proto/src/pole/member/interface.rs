@@ -71,6 +71,12 @@ pub enum Input {
     },
     /// What the application knows, from now on.
     Figures(Figures),
+    /// A connection to this member was made: it is pinged at once, so that nobody has to wait for the
+    /// next round to know how far away it is.
+    LinkUp {
+        /// The member.
+        member: MemberId,
+    },
     /// A connection to this member broke: a hint, which starts a probe.
     LinkBroken {
         /// The member.

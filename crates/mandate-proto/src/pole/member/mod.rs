@@ -317,6 +317,7 @@ impl Machine for Member {
                 }
             }
             Input::Figures(figures) => self.figures = figures,
+            Input::LinkUp { member } => self.ping_one(member, now, effects),
             Input::LinkBroken { member } => self.pings.probe(member, now),
             Input::Resign => self.resign(now, effects),
             Input::Transfer { to } => self.transfer(to, now, effects),

@@ -25,7 +25,7 @@ pub(super) const ROUNDS: usize = 16;
 const PROBES: u32 = 3;
 
 /// The least time between the pings of a probe: a busy host takes a while to answer.
-const PROBE_PAUSE: Duration = Duration::from_millis(5);
+const PROBE_PAUSE: Duration = Duration::from_millis(3);
 
 #[derive(Clone, Debug)]
 pub(super) struct Pings {

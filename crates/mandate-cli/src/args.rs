@@ -16,10 +16,12 @@ Exit codes:
   2   the arguments make no sense
   3   it cannot be had: no parameters meet the bounds (qos), nobody can lead (oracle)
   4   an experiment does not show what it should (lab)
+  5   leadership was lost, and the command was stopped (run)
   10  the simulator saw something that must never happen
   11  the simulator waited in vain for something that must happen
   12  the simulated program panicked
 
+`run` otherwise ends with the exit code of its command, or 128 and the signal that ended it.
 Durations are written 330ms, 1s, 1h, 2days.";
 
 /// Leader election for replicated services: detect, elect, prove.
@@ -54,6 +56,33 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: LabCommand,
     },
+    /// Set up a group on this host, to try things with.
+    Init(InitArgs),
+    /// Make certificates for the members of a group.
+    Certs(CertsArgs),
+    /// Run a member of a group: the daemon.
+    Node(NodeArgs),
+    /// Run a command where leadership is, and nowhere else.
+    Run(RunArgs),
+    /// Become a command that dies with its parent: how `run` starts it.
+    #[command(hide = true)]
+    Become {
+        /// The command.
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
+    /// Who leads, as the local daemon knows it.
+    Status(ApiArgs),
+    /// The last elections.
+    History(ApiArgs),
+    /// Why an election went as it did: who stood, with which figures, and who won on what.
+    Explain(ExplainArgs),
+    /// Show what happens, as it happens.
+    Observe(ApiArgs),
+    /// Have the local member give leadership up, and leave it to the others.
+    Resign(ApiArgs),
+    /// Have the local member hand leadership over.
+    Transfer(TransferArgs),
     /// Print completions for a shell.
     Completions {
         /// Which shell.
@@ -197,6 +226,108 @@ pub(crate) enum Protocol {
     Pole,
 }
 
+/// Certificates and a configuration for each member, all on loopback. Copy from it for a group on several hosts.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InitArgs {
+    /// Where to put it.
+    #[arg(default_value = "group", value_name = "DIRECTORY")]
+    pub(crate) dir: PathBuf,
+    /// The group's name: small letters, digits and hyphens.
+    #[arg(long, default_value = "orders")]
+    pub(crate) group: String,
+    /// How many members.
+    #[arg(long, default_value_t = 3, value_parser = value_parser!(u32).range(1..=64))]
+    pub(crate) members: u32,
+    /// Member p1 listens on the port above this, p2 on the next, and so on; their apis a thousand higher.
+    #[arg(long, default_value_t = 7100, value_parser = value_parser!(u16).range(1..=64000))]
+    pub(crate) port: u16,
+}
+
+/// Members of a group authenticate each other always: each needs a certificate of the group's authority.
+///
+/// Run it again to add members; what is there is kept.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CertsArgs {
+    /// The group's name: small letters, digits and hyphens.
+    #[arg(long)]
+    pub(crate) group: String,
+    /// Where to put them.
+    #[arg(long, default_value = "certs", value_name = "DIRECTORY")]
+    pub(crate) dir: PathBuf,
+    /// How many days certificates are valid; the authority, ten times as long.
+    #[arg(long, default_value_t = 365)]
+    pub(crate) days: u32,
+    /// Make new certificates for these members even if they have some.
+    #[arg(long)]
+    pub(crate) renew: bool,
+    /// The members, such as p1 p2 p3.
+    #[arg(required = true, value_name = "MEMBER")]
+    pub(crate) members: Vec<MemberId>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = crate::node::EXAMPLE)]
+pub(crate) struct NodeArgs {
+    /// The member's configuration.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// The member takes part for the first time.
+    #[arg(long, conflicts_with = "lost")]
+    pub(crate) new: bool,
+    /// The member has lost its disk: it asks all others what it may have promised, and has no vote until
+    /// they have answered.
+    #[arg(long)]
+    pub(crate) lost: bool,
+}
+
+/// The member joins its group; when it leads, the command is started, with MANDATE_TERM and MANDATE_ROLE in its
+/// environment. If leadership is lost, the command and everything it has started are ended before that: SIGTERM,
+/// then SIGKILL. When the command ends, leadership is given back at once and its exit code passed on.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// What is led: a name for the command's environment.
+    pub(crate) role: String,
+    /// The member's configuration; see `mandate node --help`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// The member takes part for the first time.
+    #[arg(long, conflicts_with = "lost")]
+    pub(crate) new: bool,
+    /// The member has lost its disk.
+    #[arg(long)]
+    pub(crate) lost: bool,
+    /// After losing leadership wait to lead again, instead of ending with exit code 5.
+    #[arg(long)]
+    pub(crate) again: bool,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ApiArgs {
+    /// The `api` address of the local daemon.
+    #[arg(long, env = "MANDATE_API", default_value = "127.0.0.1:8101", value_name = "HOST:PORT")]
+    pub(crate) api: std::net::SocketAddr,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    pub(crate) api: ApiArgs,
+    /// Which election; the last, unless told otherwise.
+    #[arg(long)]
+    pub(crate) term: Option<u64>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TransferArgs {
+    #[command(flatten)]
+    pub(crate) api: ApiArgs,
+    /// The successor, such as p2.
+    pub(crate) to: MemberId,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct SimArgs {
     /// What to run.
@@ -261,6 +392,56 @@ pub(crate) enum MutantName {
 pub(crate) enum LabCommand {
     /// The evaluation of NFD-L, beside the paper's Table 1, and three detectors with bursts.
     NfdL(LabArgs),
+    /// How long a real group is without a leader, and whether two ever act at once.
+    Failover(FailoverArgs),
+    /// A member that acts while it leads: one process of `failover`.
+    #[command(hide = true)]
+    Actor(NodeArgs),
+}
+
+/// Real member processes on loopback, of which the leader is struck again and again.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FailoverArgs {
+    /// What leaders rely on.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) guarantee: GuaranteeName,
+    /// How long a lease lasts.
+    #[arg(long, default_value = "1s", value_parser = humantime::parse_duration)]
+    pub(crate) lease: Duration,
+    /// What happens to the leader.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) cause: Cause,
+    /// How often.
+    #[arg(long, default_value_t = 50, value_parser = value_parser!(u32).range(1..=100_000), value_name = "N")]
+    pub(crate) kills: u32,
+    /// How many members.
+    #[arg(long, default_value_t = 5, value_parser = value_parser!(u32).range(3..=9))]
+    pub(crate) members: u32,
+    /// Ports above this are used, and some a thousand higher.
+    #[arg(long, default_value_t = 17100, value_parser = value_parser!(u16).range(1..=64000))]
+    pub(crate) port: u16,
+}
+
+/// What leaders rely on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum GuaranteeName {
+    /// One leader per term.
+    Fenced,
+    /// Besides, one at any instant.
+    #[default]
+    Leased,
+}
+
+/// What happens to a leader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Cause {
+    /// SIGKILL.
+    #[default]
+    Kill,
+    /// SIGSTOP for longer than a lease, then SIGCONT.
+    Pause,
+    /// It is asked to hand over.
+    Transfer,
 }
 
 #[derive(Debug, clap::Args)]

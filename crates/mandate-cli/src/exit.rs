@@ -5,27 +5,40 @@ use std::process::ExitCode;
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub(crate) enum Exit {
     /// All is well.
-    Success = 0,
+    Success,
     /// Something failed: a file, an argument's meaning, an output.
-    Failure = 1,
+    Failure,
     // 2 is what the argument parser uses.
     /// What was asked for cannot be had: no plan meets the bounds, nobody can lead.
-    Infeasible = 3,
+    Infeasible,
     /// An experiment does not show what it should.
-    ClaimFailed = 4,
+    ClaimFailed,
+    /// Leadership was lost, and the command that it ran was stopped.
+    LeadershipLost,
     /// The simulator saw what must never happen.
-    Correctness = 10,
+    Correctness,
     /// The simulator waited in vain for what must happen.
-    Liveness = 11,
+    Liveness,
     /// The simulated program panicked.
-    Crash = 12,
+    Crash,
+    /// As a command that was run.
+    Command(u8),
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        ExitCode::from(exit as u8)
+        ExitCode::from(match exit {
+            Exit::Success => 0,
+            Exit::Failure => 1,
+            Exit::Infeasible => 3,
+            Exit::ClaimFailed => 4,
+            Exit::LeadershipLost => 5,
+            Exit::Correctness => 10,
+            Exit::Liveness => 11,
+            Exit::Crash => 12,
+            Exit::Command(code) => code,
+        })
     }
 }

@@ -5,14 +5,20 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 mod args;
+mod certs;
 mod demo;
 mod exit;
+mod failover;
+mod init;
 mod input;
 mod lab;
+mod local;
+mod node;
 mod oracle_rank;
 mod output;
 mod qos_measure;
 mod qos_plan;
+mod run;
 mod sim;
 
 use args::{Args, Command, LabCommand, OracleCommand, QosCommand};
@@ -20,7 +26,7 @@ use exit::Exit;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    match run(args) {
+    match dispatch(args) {
         Ok(exit) => exit.into(),
         Err(error) => {
             output::complain(format!("{error:#}"));
@@ -29,7 +35,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: Args) -> anyhow::Result<Exit> {
+fn dispatch(args: Args) -> anyhow::Result<Exit> {
     let format = args.output;
     match args.command {
         Command::Demo(args) => demo::run(&args, format),
@@ -38,6 +44,19 @@ fn run(args: Args) -> anyhow::Result<Exit> {
         Command::Oracle { command: OracleCommand::Rank(args) } => oracle_rank::run(&args, format),
         Command::Sim(args) => sim::run(&args, format),
         Command::Lab { command: LabCommand::NfdL(args) } => lab::run(&args, format),
+        Command::Lab { command: LabCommand::Failover(args) } => failover::run(&args, format),
+        Command::Lab { command: LabCommand::Actor(args) } => failover::act(&args),
+        Command::Init(args) => init::run(&args, format),
+        Command::Certs(args) => certs::run(&args, format),
+        Command::Node(args) => node::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Become { command } => match run::become_command(&command)? {},
+        Command::Status(args) => local::status(&args, format),
+        Command::History(args) => local::history(&args, format),
+        Command::Explain(args) => local::explain(&args, format),
+        Command::Observe(args) => local::observe(&args, format),
+        Command::Resign(args) => local::resign(&args),
+        Command::Transfer(args) => local::transfer(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "mandate", &mut script);

@@ -1,0 +1,156 @@
+//! `mandate certs`: a small certificate authority for a group, and a certificate for each member.
+//!
+//! Members authenticate each other always, so a group needs certificates before it can start. What is
+//! there is kept: running the command again adds the members that have none, and `--renew` makes new
+//! certificates for those that are named, with the same authority, which can be done one member at a
+//! time without stopping the group.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use mandate_proto::identity::MemberId;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose,
+};
+use serde::Serialize;
+use time::{Duration, OffsetDateTime};
+
+use crate::args::CertsArgs;
+use crate::exit::Exit;
+use crate::output::{self, Format};
+
+#[derive(Serialize)]
+pub(crate) struct Document {
+    authority: PathBuf,
+    members: Vec<MemberDocument>,
+}
+
+#[derive(Serialize)]
+struct MemberDocument {
+    id: String,
+    certificate: PathBuf,
+    key: PathBuf,
+    made: bool,
+}
+
+pub(crate) fn run(args: &CertsArgs, format: Format) -> anyhow::Result<Exit> {
+    let (document, made_authority) = make(args)?;
+    match format {
+        Format::Json => output::print_json(&document)?,
+        Format::Text => output::print(text(&document, made_authority, args))?,
+    }
+    Ok(Exit::Success)
+}
+
+/// Makes what is missing; what there is then, and whether the authority is new.
+pub(crate) fn make(args: &CertsArgs) -> anyhow::Result<(Document, bool)> {
+    check_name(&args.group)?;
+    let made = fs::create_dir_all(&args.dir);
+    made.with_context(|| format!("could not make {}", args.dir.display()))?;
+    let (issuer, made_authority) = authority(args)?;
+    let issued = args.members.iter().map(|member| issue(args, *member, &issuer));
+    let members = issued.collect::<anyhow::Result<Vec<_>>>()?;
+    Ok((Document { authority: args.dir.join("ca.pem"), members }, made_authority))
+}
+
+/// A name that can be part of a host name, which is how certificates carry it.
+fn check_name(group: &str) -> anyhow::Result<()> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    anyhow::ensure!(
+        !group.is_empty() && group.len() <= 63 && group.chars().all(plain),
+        "`{group}` cannot be the name of a group: use up to 63 small letters, digits and hyphens"
+    );
+    Ok(())
+}
+
+/// The group's authority: the one that is there, or a new one.
+fn authority(args: &CertsArgs) -> anyhow::Result<(Issuer<'static, KeyPair>, bool)> {
+    let (certificate, key) = (args.dir.join("ca.pem"), args.dir.join("ca.key"));
+    if certificate.exists() {
+        let pem = read(&certificate)?;
+        let key = KeyPair::from_pem(&read(&key)?)
+            .with_context(|| format!("{} is no private key", key.display()))?;
+        let issuer = Issuer::from_ca_cert_pem(&pem, key)
+            .with_context(|| format!("{} is no certificate", certificate.display()))?;
+        return Ok((issuer, false));
+    }
+    let mut params = CertificateParams::default();
+    params.distinguished_name = named(&format!("mandate group {}", args.group));
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    valid_for(&mut params, args.days.saturating_mul(10));
+    let pair = KeyPair::generate()?;
+    write_new(&key, &pair.serialize_pem(), true)?;
+    write_new(&certificate, &params.self_signed(&pair)?.pem(), false)?;
+    Ok((Issuer::new(params, pair), true))
+}
+
+fn issue(
+    args: &CertsArgs,
+    member: MemberId,
+    issuer: &Issuer<'_, KeyPair>,
+) -> anyhow::Result<MemberDocument> {
+    let certificate = args.dir.join(format!("{member}.pem"));
+    let key = args.dir.join(format!("{member}.key"));
+    let made = args.renew || !certificate.exists();
+    if made {
+        let name = format!("{member}.{}.mandate", args.group);
+        let mut params = CertificateParams::new(vec![name.clone()])?;
+        params.distinguished_name = named(&name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.use_authority_key_identifier_extension = true;
+        valid_for(&mut params, args.days);
+        let pair = KeyPair::generate()?;
+        let signed = params.signed_by(&pair, issuer)?;
+        write_new(&key, &pair.serialize_pem(), true)?;
+        write_new(&certificate, &signed.pem(), false)?;
+    }
+    Ok(MemberDocument { id: member.to_string(), certificate, key, made })
+}
+
+fn named(name: &str) -> DistinguishedName {
+    let mut distinguished = DistinguishedName::new();
+    distinguished.push(DnType::CommonName, name);
+    distinguished
+}
+
+/// From an hour ago, since clocks differ, for so many days.
+fn valid_for(params: &mut CertificateParams, days: u32) {
+    let now = OffsetDateTime::now_utc();
+    params.not_before = now - Duration::HOUR;
+    params.not_after = now + Duration::days(days.into());
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(path).with_context(|| format!("could not read {}", path.display()))
+}
+
+/// Writes a file beside and renames it, so that nobody ever reads half a key.
+fn write_new(path: &Path, pem: &str, secret: bool) -> anyhow::Result<()> {
+    let new = path.with_extension("new");
+    let mode = if secret { 0o600 } else { 0o644 };
+    let file = OpenOptions::new().create(true).write(true).truncate(true).mode(mode).open(&new);
+    file.and_then(|mut file| file.write_all(pem.as_bytes()))
+        .and_then(|()| fs::rename(&new, path))
+        .with_context(|| format!("could not write {}", path.display()))
+}
+
+fn text(document: &Document, made_authority: bool, args: &CertsArgs) -> String {
+    let mut text = match made_authority {
+        true => format!("A new authority for the group {}:\n", args.group),
+        false => format!("The authority of the group {}:\n", args.group),
+    };
+    text += &format!("  {}\n", document.authority.display());
+    for member in &document.members {
+        let made = if member.made { "made" } else { "was there" };
+        text += &format!("  {:<5} {}  ({made})\n", member.id, member.certificate.display());
+    }
+    text + "\nGive each member ca.pem and its own two files. Keep ca.key to yourself: whoever has it can\n\
+            make members."
+}

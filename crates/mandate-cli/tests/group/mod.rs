@@ -1,0 +1,207 @@
+//! A group of real member processes on loopback, for tests.
+
+// Each test file uses some of it.
+#![allow(dead_code)]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+pub(crate) fn mandate() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_mandate"))
+}
+
+/// Members p1 to pN, each with a directory of its own.
+pub(crate) struct Group {
+    pub(crate) directory: TempDir,
+    pub(crate) size: u32,
+    ports: Vec<u16>,
+    apis: Vec<u16>,
+    processes: Vec<Option<Child>>,
+}
+
+impl Group {
+    /// Certificates and configurations; nobody runs yet.
+    pub(crate) fn new(size: u32, election: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let names = (1..=size).map(|id| format!("p{id}"));
+        let certs = mandate()
+            .args(["certs", "--group", "test", "--dir"])
+            .arg(directory.path().join("certs"))
+            .args(names)
+            .output()
+            .unwrap();
+        assert!(certs.status.success(), "{certs:?}");
+        let ports: Vec<_> = (0..size).map(|_| free_port()).collect();
+        let apis: Vec<_> = (0..size).map(|_| free_port()).collect();
+        let processes = (0..size).map(|_| None).collect();
+        let group = Group { directory, size, ports, apis, processes };
+        for id in 1..=size {
+            std::fs::write(group.config(id), group.config_text(id, election)).unwrap();
+        }
+        group
+    }
+
+    pub(crate) fn config(&self, id: u32) -> PathBuf {
+        self.directory.path().join(format!("p{id}.toml"))
+    }
+
+    fn config_text(&self, id: u32, election: &str) -> String {
+        let port = |id: u32| self.ports[id as usize - 1];
+        let peers = (1..=self.size).filter(|other| *other != id);
+        let peers: String = peers.map(|id| format!("p{id} = '127.0.0.1:{}'\n", port(id))).collect();
+        format!(
+            "group = 'test'\nmember = 'p{id}'\nlisten = '127.0.0.1:{}'\nstate = 'p{id}.state'\n\
+             api = '{}'\n[peers]\n{peers}[tls]\nca = 'certs/ca.pem'\ncertificate = 'certs/p{id}.pem'\n\
+             key = 'certs/p{id}.key'\n[detection]\ninterval = '100ms'\nwithin = '400ms'\n\
+             [election]\n{election}\n",
+            port(id),
+            self.api(id)
+        )
+    }
+
+    pub(crate) fn api(&self, id: u32) -> String {
+        format!("127.0.0.1:{}", self.apis[id as usize - 1])
+    }
+
+    /// Starts a member, for the first time if it has no state.
+    pub(crate) fn start(&mut self, id: u32) {
+        let is_new = !self.directory.path().join(format!("p{id}.state")).exists();
+        let log = self.directory.path().join(format!("p{id}.log"));
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
+        let mut command = mandate();
+        command.arg("node").arg("--config").arg(self.config(id));
+        if is_new {
+            command.arg("--new");
+        }
+        let child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+        self.processes[id as usize - 1] = Some(child);
+    }
+
+    pub(crate) fn start_all(&mut self) {
+        (1..=self.size).for_each(|id| self.start(id));
+    }
+
+    pub(crate) fn kill(&mut self, id: u32) {
+        if let Some(mut process) = self.processes[id as usize - 1].take() {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    }
+
+    pub(crate) fn signal(&self, id: u32, signal: &str) {
+        let process = self.processes[id as usize - 1].as_ref().unwrap();
+        let sent = Command::new("kill").args([signal, &process.id().to_string()]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// Waits for a member to end by itself.
+    pub(crate) fn ended(&mut self, id: u32) -> std::process::ExitStatus {
+        let mut process = self.processes[id as usize - 1].take().unwrap();
+        within(Duration::from_secs(10), "the process ends", || process.try_wait().unwrap())
+    }
+
+    /// The code and body of an HTTP request to a member.
+    pub(crate) fn http(
+        &self,
+        id: u32,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> Option<(u16, String)> {
+        self.http_with(id, method, path, body, "")
+    }
+
+    pub(crate) fn http_with(
+        &self,
+        id: u32,
+        method: &str,
+        path: &str,
+        body: &str,
+        headers: &str,
+    ) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect(self.api(id)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+        let length = body.len();
+        let host = self.api(id);
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        let code = text.split(' ').nth(1)?.parse().ok()?;
+        Some((code, text.split_once("\r\n\r\n")?.1.to_owned()))
+    }
+
+    /// Members on which `/leader` says yes.
+    pub(crate) fn leaders(&self) -> Vec<u32> {
+        let leads = |id: &u32| matches!(self.http(*id, "GET", "/leader", ""), Some((200, _)));
+        (1..=self.size).filter(leads).collect()
+    }
+
+    /// Waits for a leader other than these.
+    pub(crate) fn leader_except(&self, except: &[u32]) -> u32 {
+        within(Duration::from_secs(30), "a leader", || {
+            self.leaders().into_iter().find(|leader| !except.contains(leader))
+        })
+    }
+
+    pub(crate) fn leader(&self) -> u32 {
+        self.leader_except(&[])
+    }
+
+    /// Waits until all that run know that leader.
+    pub(crate) fn agree(&self, leader: u32) {
+        for id in (1..=self.size).filter(|id| self.processes[*id as usize - 1].is_some()) {
+            within(Duration::from_secs(30), "agreement", || {
+                let (_, body) = self.http(id, "GET", "/v1/status", "")?;
+                body.contains(&format!("\"leader\":\"p{leader}\"")).then_some(())
+            });
+        }
+    }
+
+    /// Runs a command of the program against a member's daemon.
+    pub(crate) fn ask(&self, id: u32, args: &[&str]) -> Output {
+        mandate().args(args).args(["--api", &self.api(id)]).stdin(Stdio::null()).output().unwrap()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        (1..=self.size).for_each(|id| self.kill(id));
+        if std::thread::panicking() {
+            for id in 1..=self.size {
+                let log = self.directory.path().join(format!("p{id}.log"));
+                let log = std::fs::read_to_string(log).unwrap_or_default();
+                eprintln!("--- p{id}\n{log}");
+            }
+        }
+    }
+}
+
+/// Waits for something, with a bound.
+pub(crate) fn within<T>(bound: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(began.elapsed() < bound, "not within {bound:?}: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A port that is free for UDP and TCP.
+fn free_port() -> u16 {
+    within(Duration::from_secs(5), "a free port", || {
+        let port = TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port();
+        UdpSocket::bind(("127.0.0.1", port)).ok().map(|_| port)
+    })
+}

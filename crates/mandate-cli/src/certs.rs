@@ -131,12 +131,15 @@ fn read(path: &Path) -> anyhow::Result<String> {
     fs::read_to_string(path).with_context(|| format!("could not read {}", path.display()))
 }
 
-/// Writes a file beside and renames it, so that nobody ever reads half a key.
+/// Writes a file beside and renames it, so that nobody ever reads half a key. What was left beside by an
+/// earlier attempt is not written into: it may be readable by others.
 fn write_new(path: &Path, pem: &str, secret: bool) -> anyhow::Result<()> {
-    let new = path.with_extension("new");
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let _ = fs::remove_file(&new);
     let mode = if secret { 0o600 } else { 0o644 };
-    let file = OpenOptions::new().create(true).write(true).truncate(true).mode(mode).open(&new);
-    file.and_then(|mut file| file.write_all(pem.as_bytes()))
+    let file = OpenOptions::new().create_new(true).write(true).mode(mode).open(&new);
+    file.and_then(|mut file| file.write_all(pem.as_bytes()).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(&new, path))
         .with_context(|| format!("could not write {}", path.display()))
 }

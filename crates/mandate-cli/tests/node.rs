@@ -112,6 +112,9 @@ fn the_http_interface_answers_for_people_programs_and_balancers() {
     let origin = "Origin: http://evil.example\r\n";
     let (code, _) = group.http_with(leader, "POST", "/v1/resign", "", origin).unwrap();
     assert_eq!(code, 403, "a page of another origin");
+    // A name that was made to point here.
+    let rebound = group.http_as("evil.example:80", leader, "POST", "/v1/resign");
+    assert_eq!(rebound, Some(403));
     assert_eq!(group.leaders(), [leader]);
     let (code, body) = group.http(follower, "POST", "/v1/resign", "").unwrap();
     assert_eq!(code, 409, "{body}");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mandate_proto::identity::MemberId;
 use mandate_proto::pole::member::Config;
@@ -16,6 +17,10 @@ use crate::links::{Delivery, Identity, LinkError, LinkEvent, Links, LinksConfig}
 
 /// Frames that wait for the driver, which is busy only while it writes to disk.
 const INBOX: usize = 1024;
+
+/// What the last words may take to arrive: some round trips on most links. If they do not, the others wait
+/// for the lease, as after a crash.
+const FLUSH: Duration = Duration::from_millis(150);
 
 /// How a member is set up.
 #[derive(Debug)]
@@ -93,6 +98,8 @@ impl Peer {
     /// Gives leadership back, tells the others, and ends; bounded by three seconds.
     pub async fn shutdown(&self) {
         self.election.shutdown().await;
+        // What was said last is still on its way; closing a link drops what has not arrived.
+        tokio::time::sleep(FLUSH).await;
         self.links.close().await;
     }
 }

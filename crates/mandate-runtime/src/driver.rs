@@ -177,6 +177,7 @@ impl<R: FnMut(Record) + Send + 'static> Driver<R> {
             Command::Figures(figures) => {
                 self.member.handle(Input::Figures(figures), now, &mut self.effects);
             }
+            Command::Status { done } if done.is_closed() => {}
             Command::Status { done } => {
                 let _ = done.send(Status {
                     state: self.state.borrow().clone(),
@@ -296,6 +297,13 @@ impl<R: FnMut(Record) + Send + 'static> Driver<R> {
             }
             _ => false,
         });
+    }
+}
+
+impl<R> Drop for Driver<R> {
+    /// However the driver ends, its mandate ends with it.
+    fn drop(&mut self) {
+        self.board.publish(None);
     }
 }
 

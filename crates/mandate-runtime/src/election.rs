@@ -27,6 +27,9 @@ const RECORDS: usize = 64;
 /// How long a shutdown may take: after that the driver is let go.
 const SHUTDOWN: Duration = Duration::from_secs(2);
 
+/// How long a question may take: a driver that waits for its disk answers nobody.
+const STATUS: Duration = Duration::from_secs(1);
+
 /// What a member starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
@@ -208,21 +211,12 @@ impl Election {
     pub async fn lost(&self, mandate: &Mandate) {
         let mut state = self.state();
         while mandate.check() {
-            let remaining = mandate.remaining();
-            let changed = state.changed();
-            match remaining {
-                // Timers do not count suspension, the lease does: look again now and then.
-                Some(left) => {
-                    let looked = timeout(left.min(Duration::from_millis(250)), changed).await;
-                    if let Ok(Err(_)) = looked {
-                        return;
-                    }
-                }
-                None => {
-                    if changed.await.is_err() {
-                        return;
-                    }
-                }
+            // Timers do not count suspension, the lease does, and a driver that waits for its disk says
+            // nothing: look again now and then.
+            let look = Duration::from_millis(250);
+            let pause = mandate.remaining().map_or(look, |left| left.min(look));
+            if let Ok(Err(_)) = timeout(pause, state.changed()).await {
+                return;
             }
         }
     }
@@ -264,11 +258,12 @@ impl Election {
         let _ = self.commands.send(Command::Figures(figures));
     }
 
-    /// What this member knows now; `None` if it was shut down.
+    /// What this member knows now; `None` if it was shut down, or does not get to answer within a second
+    /// because its disk refuses writes.
     pub async fn status(&self) -> Option<Status> {
         let (done, told) = oneshot::channel();
         self.commands.send(Command::Status { done }).ok()?;
-        told.await.ok()
+        timeout(STATUS, told).await.ok()?.ok()
     }
 
     /// Gives leadership back and stops the member. Bounded: after two seconds it is let go.

@@ -4,6 +4,7 @@
 //! request that names another origin is refused.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -15,7 +16,7 @@ use axum::routing::{any, get, post, put};
 use axum::{Json, Router};
 use mandate_proto::identity::MemberId;
 use mandate_proto::pole::member::Figures;
-use mandate_runtime::Election;
+use mandate_runtime::{Election, ElectionState};
 use serde::Deserialize;
 use serde_json::json;
 use tokio_stream::wrappers::BroadcastStream;
@@ -49,16 +50,22 @@ pub(crate) fn router(node: Node) -> Router {
         .with_state(node)
 }
 
+/// Refuses what a page in a browser might send: requests that name another origin, or another host than
+/// this one (a name that was made to point here).
 async fn refuse_other_origins(request: Request, next: Next) -> Response {
     let headers = request.headers();
-    let text = |name| headers.get(name).and_then(|value: &header::HeaderValue| value.to_str().ok());
-    let host = text(header::HOST).unwrap_or_default();
-    match text(header::ORIGIN) {
-        Some(origin) if origin != format!("http://{host}") => {
-            (StatusCode::FORBIDDEN, "requests from pages of other origins are refused\n")
-                .into_response()
-        }
-        _ => next.run(request).await,
+    let text =
+        |name| headers.get(name).map(|value: &header::HeaderValue| value.to_str().unwrap_or("?"));
+    let host = text(header::HOST).unwrap_or("localhost");
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let address = name.trim_matches(['[', ']']).parse::<IpAddr>();
+    let is_local = name == "localhost" || address.is_ok_and(|address| address.is_loopback());
+    let is_own = text(header::ORIGIN).is_none_or(|origin| origin == format!("http://{host}"));
+    if is_local && is_own {
+        next.run(request).await
+    } else {
+        let reason = "only requests to a loopback address, and from no page of another origin\n";
+        (StatusCode::FORBIDDEN, reason).into_response()
     }
 }
 
@@ -67,10 +74,19 @@ async fn leader(State(node): State<Node>, method: Method) -> Response {
     if ![Method::GET, Method::HEAD, Method::OPTIONS].contains(&method) {
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
     }
-    let Some(status) = node.current().await else { return stopped() };
-    let leads = ["leading", "jeopardy"].contains(&status.state.as_str());
-    let code = if leads { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (code, Json(json!({ "leader": status.leader, "term": status.term }))).into_response()
+    // Not asked of the driver: it may be waiting for its disk, and a balancer must get an answer.
+    let state = node.election.state().borrow().clone();
+    let (code, leader, term) = match state {
+        ElectionState::Leading(mandate) | ElectionState::Jeopardy(mandate) if mandate.check() => {
+            (StatusCode::OK, Some(node.about.me), Some(mandate.term()))
+        }
+        ElectionState::Following { leader, term } => {
+            (StatusCode::SERVICE_UNAVAILABLE, Some(leader), Some(term))
+        }
+        _ => (StatusCode::SERVICE_UNAVAILABLE, None, None),
+    };
+    let leader = leader.map(|leader| leader.to_string());
+    (code, Json(json!({ "leader": leader, "term": term.map(|term| term.get()) }))).into_response()
 }
 
 async fn ready(State(node): State<Node>) -> Response {
@@ -165,7 +181,8 @@ async fn metrics(State(node): State<Node>) -> Response {
 }
 
 fn stopped() -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, "this member was shut down\n").into_response()
+    let reason = "this member was shut down, or waits for its disk: see its log\n";
+    (StatusCode::SERVICE_UNAVAILABLE, reason).into_response()
 }
 
 impl Node {

@@ -88,7 +88,8 @@ impl About {
             // The lease has ended, and the driver is about to say so.
             ElectionState::Leading(_) | ElectionState::Jeopardy(_) => ("electing", None, None),
         };
-        let remaining = status.state.mandate().and_then(|mandate| mandate.remaining());
+        let held = status.state.mandate().filter(|mandate| mandate.check());
+        let remaining = held.and_then(|mandate| mandate.remaining());
         StatusDocument {
             group: self.group.clone(),
             member: self.me.to_string(),

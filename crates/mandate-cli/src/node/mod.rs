@@ -84,7 +84,7 @@ async fn serve(config: NodeConfig, start: Start) -> anyhow::Result<()> {
         _ = tokio::signal::ctrl_c() => {}
         _ = terminated.recv() => {}
     }
-    output::print("stopping: leadership is given back")?;
+    let _ = output::print("stopping: leadership is given back");
     peer.shutdown().await;
     Ok(())
 }

@@ -8,10 +8,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::env;
 use std::fs;
+use std::io::IsTerminal;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -21,10 +21,13 @@ use rustix::process::{
     set_parent_process_death_signal,
 };
 use tokio::process::Child;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// How often it is looked whether all are gone.
 const LOOK: Duration = Duration::from_millis(2);
+
+/// How often orphans that have ended are taken note of.
+const REAP: Duration = Duration::from_secs(1);
 
 /// After SIGKILL nothing lives on but what sleeps in the kernel.
 const KILL_TIME: Duration = Duration::from_secs(5);
@@ -32,12 +35,21 @@ const KILL_TIME: Duration = Duration::from_secs(5);
 pub(crate) struct Tree {
     child: Child,
     group: Pid,
+    /// Processes that were there before: not the command's, and left alone.
+    others: BTreeSet<i32>,
 }
 
 /// Makes this process the parent of every orphan among its descendants.
 pub(crate) fn adopt_orphans() -> anyhow::Result<()> {
     let me = rustix::process::getpid();
     set_child_subreaper(Some(me)).context("could not adopt orphans")
+}
+
+/// What descends from this process already: a container's entry point may have started it before it
+/// became this program.
+pub(crate) fn descendants_so_far() -> BTreeSet<i32> {
+    let living = Processes::read(&BTreeSet::new()).living;
+    living.into_iter().map(|process| process.as_raw_nonzero().get()).collect()
 }
 
 /// Becomes the command, which dies when its parent does.
@@ -49,51 +61,79 @@ pub(crate) fn become_command(command: &[String]) -> anyhow::Result<Infallible> {
 }
 
 impl Tree {
-    pub(crate) fn start(role: &str, term: Term, command: &[String]) -> anyhow::Result<Self> {
-        let program = env::current_exe().context("could not find this program")?;
-        let mut starter = Command::new(program);
+    pub(crate) fn start(
+        role: &str,
+        term: Term,
+        command: &[String],
+        others: BTreeSet<i32>,
+    ) -> anyhow::Result<Self> {
+        // This very program, also if its file was replaced since it was started.
+        let mut starter = Command::new("/proc/self/exe");
+        if std::io::stdin().is_terminal() {
+            // In a group of its own the command is in the background, and would be stopped if it read.
+            starter.stdin(Stdio::null());
+        }
         starter.arg("become").arg("--").args(command);
         starter.env("MANDATE_ROLE", role).env("MANDATE_TERM", term.to_string());
         starter.process_group(0);
         let child = tokio::process::Command::from(starter)
             .spawn()
-            .with_context(|| format!("could not run {}", command[0]))?;
+            .context("could not start this program anew, to become the command")?;
         let id = child.id().and_then(|id| Pid::from_raw(id as i32));
-        Ok(Tree { child, group: id.context("the command has ended already")? })
+        Ok(Tree { child, group: id.context("the command has ended already")?, others })
     }
 
-    /// Waits for the command itself to end.
+    /// Waits for the command itself to end; takes note of orphans that end meanwhile.
     pub(crate) async fn ended(&mut self) -> anyhow::Result<ExitStatus> {
-        self.child.wait().await.context("could not wait for the command")
+        loop {
+            if let Ok(status) = timeout(REAP, self.child.wait()).await {
+                return status.context("could not wait for the command");
+            }
+            self.reap(&Processes::read(&self.others));
+        }
     }
 
-    /// Ends all of it: asks it to, and kills what is left after `grace`.
-    pub(crate) async fn end(&mut self, grace: Duration) {
-        let until = Instant::now() + grace;
-        if !grace.is_zero() {
+    /// Ends all of it: asks it to, and kills what is left when there is no time left.
+    pub(crate) async fn end(&mut self, left: impl Fn() -> Duration) -> anyhow::Result<()> {
+        if !left().is_zero() {
             let _ = kill_process_group(self.group, Signal::TERM);
-            while Instant::now() < until && !self.is_gone() {
+            while !left().is_zero() && !self.living().is_empty() {
                 sleep(LOOK).await;
             }
         }
         let until = Instant::now() + KILL_TIME;
-        while Instant::now() < until && !self.is_gone() {
+        // Twice, lest one was missed whose parent ended while we looked.
+        let mut empty = 0;
+        while empty < 2 {
             let _ = kill_process_group(self.group, Signal::KILL);
-            for process in Processes::read().living {
-                let _ = kill_process(process, Signal::KILL);
+            let living = self.living();
+            empty = if living.is_empty() { empty + 1 } else { 0 };
+            for process in &living {
+                let _ = kill_process(*process, Signal::KILL);
             }
-            sleep(LOOK).await;
+            anyhow::ensure!(
+                Instant::now() < until,
+                "processes that the command started cannot be killed: {living:?}. They may still act"
+            );
+            if empty < 2 {
+                sleep(LOOK).await;
+            }
         }
+        Ok(())
     }
 
-    fn is_gone(&mut self) -> bool {
-        let ended = matches!(self.child.try_wait(), Ok(Some(_)) | Err(_));
-        let processes = Processes::read();
-        let adopted = processes.zombies.into_iter().filter(|zombie| *zombie != self.group);
-        for zombie in adopted {
-            let _ = rustix::process::waitpid(Some(zombie), rustix::process::WaitOptions::NOHANG);
+    /// What of it has not ended.
+    fn living(&mut self) -> Vec<Pid> {
+        let _ = self.child.try_wait();
+        let processes = Processes::read(&self.others);
+        self.reap(&processes);
+        processes.living
+    }
+
+    fn reap(&self, processes: &Processes) {
+        for zombie in processes.zombies.iter().filter(|zombie| **zombie != self.group) {
+            let _ = rustix::process::waitpid(Some(*zombie), rustix::process::WaitOptions::NOHANG);
         }
-        ended && processes.living.is_empty()
     }
 }
 
@@ -106,7 +146,8 @@ struct Processes {
 }
 
 impl Processes {
-    fn read() -> Self {
+    /// All but these and what descends from them.
+    fn read(others: &BTreeSet<i32>) -> Self {
         let me = rustix::process::getpid().as_raw_nonzero().get();
         let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
         let mut zombies = Vec::new();
@@ -121,7 +162,7 @@ impl Processes {
         let mut open = vec![me];
         while let Some(parent) = open.pop() {
             for child in children.get(&parent).into_iter().flatten() {
-                if found.insert(*child) {
+                if !others.contains(child) && found.insert(*child) {
                     open.push(*child);
                 }
             }
@@ -138,8 +179,9 @@ fn all_processes() -> impl Iterator<Item = (i32, i32, bool)> {
         let id = process.file_name().to_str()?.parse().ok()?;
         // "id (name) state parent ...": the name may hold anything, so the last parenthesis counts.
         let stat = fs::read_to_string(process.path().join("stat")).ok()?;
-        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-        let state = fields.next()?;
-        Some((id, fields.next()?.parse().ok()?, state == "Z"))
+        let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        // A process whose first thread has ended looks like a zombie while the others run on.
+        let threads: u32 = fields.get(17)?.parse().ok()?;
+        Some((id, fields.get(1)?.parse().ok()?, *fields.first()? == "Z" && threads <= 1))
     })
 }

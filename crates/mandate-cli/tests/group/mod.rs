@@ -140,6 +140,20 @@ impl Group {
         Some((code, text.split_once("\r\n\r\n")?.1.to_owned()))
     }
 
+    /// The code of a request that calls the member by another name.
+    pub(crate) fn http_as(&self, host: &str, id: u32, method: &str, path: &str) -> Option<u16> {
+        let mut stream = TcpStream::connect(self.api(id)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+        )
+        .ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        text.split(' ').nth(1)?.parse().ok()
+    }
+
     /// Members on which `/leader` says yes.
     pub(crate) fn leaders(&self) -> Vec<u32> {
         let leads = |id: &u32| matches!(self.http(*id, "GET", "/leader", ""), Some((200, _)));

@@ -297,6 +297,12 @@ impl Installation {
         }
     }
 
+    fn expire(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        if self.claim.as_ref().is_some_and(|claim| claim.holds) && self.mandate(now).is_none() {
+            self.lose(Reason::Expired, effects);
+        }
+    }
+
     /// Ends our claim and frees everyone who has promised it.
     fn release(&mut self, reason: Reason, next: Option<MemberId>, effects: &mut Effects<Effect>) {
         let term = self.claim.as_ref().map(|claim| claim.term);
@@ -465,6 +471,9 @@ impl Machine for Installation {
     type Effect = Effect;
 
     fn handle(&mut self, input: Input, now: Instant, effects: &mut Effects<Effect>) {
+        // What has lapsed is lost, also if an answer comes that would renew it: the driver may have
+        // noticed before, and a mandate must not come back to life.
+        self.expire(now, effects);
         match input {
             Input::Claim { epoch } => self.begin_claim(epoch, now, effects),
             Input::Resign => self.release(Reason::Resigned, None, effects),
@@ -482,10 +491,9 @@ impl Machine for Installation {
         if let Some(epoch) = self.wants.filter(|_| self.bound_until <= now) {
             self.begin_claim(epoch, now, effects);
         }
+        self.expire(now, effects);
         let Some(claim) = &self.claim else { return };
-        if claim.holds && self.mandate(now).is_none() {
-            self.lose(Reason::Expired, effects);
-        } else if self.gives_up(claim).is_some_and(|end| end <= now) {
+        if self.gives_up(claim).is_some_and(|end| end <= now) {
             self.release(Reason::NoQuorum, None, effects);
         } else if claim.next <= now {
             self.send_claim(now, effects);

@@ -501,3 +501,16 @@ fn answers_to_claims_of_another_time_or_term_count_for_nothing() {
     assert!(hear(&mut leader, 77, Message::Promise { term: TERM, id: id(1) }, at(1)).is_empty());
     assert_eq!(leader.mandate(at(2)), None);
 }
+
+#[test]
+fn an_answer_that_comes_after_the_lease_has_lapsed_revives_nothing() {
+    let mut leader = start(1, LEASED);
+    claim(&mut leader, at(0));
+    hear(&mut leader, 2, Message::Promise { term: TERM, id: id(1) }, at(40));
+    tick(&mut leader, at(900));
+    assert_eq!(leader.mandate(at(1000)), None);
+    let lost = Event::Lost { term: TERM, reason: Reason::Expired };
+    let late = Message::Promise { term: TERM, id: id(2) };
+    assert_eq!(hear(&mut leader, 2, late, at(1000)), [Effect::Tell(lost)]);
+    assert_eq!(leader.mandate(at(1001)), None);
+}

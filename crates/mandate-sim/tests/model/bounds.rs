@@ -107,9 +107,9 @@ pub(crate) const LEASED_LOST_DISK: Space<leased::Bounds> = Space {
     at_least: 860_000,
 };
 
-/// What takes longer, too: two renewals (5 859 069 states), three claims (2 442 807),
-/// handing over with a crash in a whole lease (1 762 263) and with a timer in one and a half
-/// (3 641 642), a lost disk and another crash (2 955 279).
+/// What takes longer, too: two renewals (5 859 069 states), three claims (2 253 455),
+/// handing over with a crash in a whole lease (1 764 425) and with a timer in one and a half
+/// (3 327 756), a lost disk and another crash (3 094 743).
 pub(crate) const LEASED_LONG: [Space<leased::Bounds>; 5] = [
     Space {
         name: "leased, two renewals",

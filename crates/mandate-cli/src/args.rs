@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, value_parser};
 use mandate_proto::identity::MemberId;
 use mandate_proto::oracle::Oracle;
+use mandate_runtime::Start;
 
 use crate::output::Format;
 
@@ -271,6 +272,13 @@ pub(crate) struct NodeArgs {
     /// The member's configuration.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: PathBuf,
+    #[command(flatten)]
+    pub(crate) start: StartArgs,
+}
+
+/// What a member starts from.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StartArgs {
     /// The member takes part for the first time.
     #[arg(long, conflicts_with = "lost")]
     pub(crate) new: bool,
@@ -278,6 +286,16 @@ pub(crate) struct NodeArgs {
     /// they have answered.
     #[arg(long)]
     pub(crate) lost: bool,
+}
+
+impl StartArgs {
+    pub(crate) fn start(&self) -> Start {
+        match (self.new, self.lost) {
+            (true, _) => Start::New,
+            (_, true) => Start::Lost,
+            _ => Start::Stored,
+        }
+    }
 }
 
 /// The member joins its group; when it leads, the command is started, with MANDATE_TERM and MANDATE_ROLE in its
@@ -290,12 +308,8 @@ pub(crate) struct RunArgs {
     /// The member's configuration; see `mandate node --help`.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: PathBuf,
-    /// The member takes part for the first time.
-    #[arg(long, conflicts_with = "lost")]
-    pub(crate) new: bool,
-    /// The member has lost its disk.
-    #[arg(long)]
-    pub(crate) lost: bool,
+    #[command(flatten)]
+    pub(crate) start: StartArgs,
     /// After losing leadership wait to lead again, instead of ending with exit code 5.
     #[arg(long)]
     pub(crate) again: bool,

@@ -115,7 +115,7 @@ fn text_of(ranking: &Ranking, oracle: &Oracle, occasion: Occasion) -> String {
 }
 
 /// What became of a candidate, in words.
-fn reason(candidate: &Candidate, ranking: &Ranking) -> String {
+pub(crate) fn reason(candidate: &Candidate, ranking: &Ranking) -> String {
     let second = ranking.candidates.get(1).map(|candidate| candidate.id.to_string());
     let second = second.unwrap_or_default();
     let first = ranking.winner.map(|winner| winner.to_string()).unwrap_or_default();

@@ -9,11 +9,11 @@ use std::time::Duration;
 use mandate_proto::identity::MemberId;
 use mandate_proto::pole::member::Config;
 use mandate_proto::wire;
-use mandate_runtime::transport::{self, Inbound, Transport};
+use mandate_runtime::transport::{Delivery, Inbound, Transport};
 use mandate_runtime::{Election, Setup, Start, StartError};
 use tokio::sync::mpsc;
 
-use crate::links::{Delivery, Identity, LinkError, LinkEvent, Links, LinksConfig};
+use crate::links::{Identity, LinkError, LinkEvent, Links, LinksConfig};
 
 /// Frames that wait for the driver, which is busy only while it writes to disk.
 const INBOX: usize = 1024;
@@ -108,11 +108,7 @@ impl Peer {
 struct Carrier(Links);
 
 impl Transport for Carrier {
-    fn send(&self, to: MemberId, delivery: transport::Delivery, frame: Vec<u8>) {
-        let delivery = match delivery {
-            transport::Delivery::Datagram => Delivery::Datagram,
-            transport::Delivery::Stream => Delivery::Stream,
-        };
+    fn send(&self, to: MemberId, delivery: Delivery, frame: Vec<u8>) {
         self.0.send(to, delivery, frame);
     }
 }

@@ -67,6 +67,16 @@ pub enum DiskFate {
     Lost,
 }
 
+impl Fault {
+    /// The same on hosts whose steady clocks count suspension, as leases assume.
+    pub fn with_counted_suspension(self) -> Self {
+        match self {
+            Fault::Suspend { host, .. } => Fault::Suspend { host, clock_stops: false },
+            fault => fault,
+        }
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -20,6 +20,7 @@ use crate::queue::Queue;
 use crate::random::{Random, Stream};
 use crate::subject::{Boot, Moment, Observation, Observer, Subject};
 use crate::time::SimTime;
+use crate::verdict::{Outcome, Violation};
 
 /// What the hosts are like.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -106,6 +107,18 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
     /// What was counted so far.
     pub fn counts(&self) -> Counts {
         self.counts
+    }
+
+    /// What came of a run, by what was counted here and what its scenario found.
+    pub fn outcome(&self, verdict: Result<(), Violation>, reigns: u64, agreement: f64) -> Outcome {
+        Outcome {
+            verdict,
+            events: self.counts.events,
+            messages: self.counts.messages,
+            simulated: self.now.since_start(),
+            reigns,
+            agreement,
+        }
     }
 
     /// How many hosts there are.

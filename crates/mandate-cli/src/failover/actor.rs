@@ -7,7 +7,7 @@ use std::io::{BufRead, Write};
 use std::time::Duration;
 
 use anyhow::Context;
-use mandate_runtime::{Election, Mandate, Start};
+use mandate_runtime::{Election, Mandate};
 use tokio::sync::mpsc;
 
 use super::group::now;
@@ -20,7 +20,6 @@ const PAUSE: Duration = Duration::from_micros(250);
 
 pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<Exit> {
     let config = NodeConfig::read(&args.config)?;
-    let start = if args.new { Start::New } else { Start::Stored };
     let (orders, mut received) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -29,7 +28,7 @@ pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<Exit> {
     });
     let runtime = tokio::runtime::Runtime::new().context("could not start")?;
     runtime.block_on(async {
-        let peer = start_peer(&config, start).await?;
+        let peer = start_peer(&config, args.start.start()).await?;
         let acting = tokio::spawn(act(peer.election().clone()));
         while let Some(order) = received.recv().await {
             if let Some(to) = order.strip_prefix("transfer ") {

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use mandate_proto::identity::MemberId;
-use mandate_proto::oracle::{Candidate, Decided, Oracle, Outcome, Standing, describe};
+use mandate_proto::oracle::{Candidate, Oracle, Standing, describe};
 use mandate_proto::pole::member::Record;
 use mandate_runtime::{ElectionState, Status};
 use serde::{Deserialize, Serialize};
+
+use crate::oracle_rank::reason;
 
 /// A member's state.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -130,7 +132,7 @@ impl About {
             id: candidate.id.to_string(),
             figures: candidate.measured.map_or_else(BTreeMap::new, |it| self.figures(&Ok(it))),
             score: candidate.score().map(|score| score.components().to_vec()),
-            outcome: outcome(&candidate.outcome),
+            outcome: reason(candidate, &record.ranking),
         };
         ElectionDocument {
             term: record.term.get(),
@@ -144,24 +146,5 @@ impl About {
             suspected: record.suspected.iter().map(MemberId::to_string).collect(),
             candidates: record.ranking.candidates.iter().map(candidate).collect(),
         }
-    }
-}
-
-/// What became of a candidate, in words.
-fn outcome(outcome: &Outcome) -> String {
-    let decided = |decided: &Decided| match decided {
-        Decided::Term { measure, winner, other } => format!(
-            "on {}: {} against {}",
-            measure.name(),
-            describe(*measure, *winner),
-            describe(*measure, *other)
-        ),
-        Decided::Id { .. } => "by its id, of equal scores".into(),
-    };
-    match outcome {
-        Outcome::Wins(None) => "the only candidate".into(),
-        Outcome::Wins(Some(by)) => format!("best, {}", decided(by)),
-        Outcome::Loses(by) => format!("second to the best {}", decided(by)),
-        Outcome::NotEligible(reason) => reason.to_string(),
     }
 }

@@ -36,13 +36,8 @@ pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<Exit> {
         )
         .with_target(false)
         .init();
-    let start = match (args.new, args.lost) {
-        (true, _) => Start::New,
-        (_, true) => Start::Lost,
-        _ => Start::Stored,
-    };
     let runtime = tokio::runtime::Runtime::new().context("could not start")?;
-    runtime.block_on(serve(config, start))?;
+    runtime.block_on(serve(config, args.start.start()))?;
     Ok(Exit::Success)
 }
 

@@ -14,7 +14,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use mandate_runtime::{Election, ElectionState, Mandate, Start};
+use mandate_runtime::{Election, ElectionState, Mandate};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::RunArgs;
@@ -36,11 +36,6 @@ const RESERVE: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let config = NodeConfig::read(&args.config)?;
-    let start = match (args.new, args.lost) {
-        (true, _) => Start::New,
-        (_, true) => Start::Lost,
-        _ => Start::Stored,
-    };
     anyhow::ensure!(
         config.member.moves().is_none_or(|moves| moves.shadow),
         "[moves] hands leadership over before the command has ended: leave it out for `mandate run`, or set \
@@ -49,7 +44,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     tree::adopt_orphans()?;
     let runtime = tokio::runtime::Runtime::new().context("could not start")?;
     runtime.block_on(async {
-        let peer = start_peer(&config, start).await?;
+        let peer = start_peer(&config, args.start.start()).await?;
         let ended = supervise(peer.election(), args).await;
         peer.shutdown().await;
         ended

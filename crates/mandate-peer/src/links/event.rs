@@ -3,15 +3,7 @@
 use std::net::SocketAddr;
 
 use mandate_proto::identity::MemberId;
-
-/// How a message travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delivery {
-    /// Unreliable, unordered, never repeated: a QUIC datagram, so that loss is measured.
-    Datagram,
-    /// Reliable and in order, for as long as the link lives.
-    Stream,
-}
+pub use mandate_runtime::transport::Delivery;
 
 /// What happened to links. For one member `Up` and `Broken` alternate, beginning with `Up`, and frames
 /// come between them.

@@ -88,14 +88,11 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     run.weather_the_storm(faults);
     run.demand_a_leader();
     let Run { world, agreement, .. } = run;
-    Outcome {
-        verdict: world.observer.violation.clone().map_or(Ok(()), Err),
-        events: world.counts().events,
-        messages: world.counts().messages,
-        simulated: world.now().since_start(),
-        reigns: world.observer.one_leader.terms() as u64,
-        agreement,
-    }
+    let (verdict, reigns) = (
+        world.observer.violation.clone().map_or(Ok(()), Err),
+        world.observer.one_leader.terms() as u64,
+    );
+    world.outcome(verdict, reigns, agreement)
 }
 
 struct Run<'a> {
@@ -111,11 +108,7 @@ struct Run<'a> {
 impl Run<'_> {
     fn weather_the_storm(&mut self, faults: Vec<(SimTime, Fault)>) {
         for (at, fault) in faults {
-            // Leases assume clocks that count suspension.
-            let fault = match fault {
-                Fault::Suspend { host, .. } => Fault::Suspend { host, clock_stops: false },
-                fault => fault,
-            };
+            let fault = fault.with_counted_suspension();
             self.world.schedule(at, fault);
         }
         for _ in 0..20 + self.random.below(60) {

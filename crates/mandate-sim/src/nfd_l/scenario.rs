@@ -77,14 +77,8 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     run.weather_the_storm(seed);
     let _ = run.demand_everything();
     let Run { world, agreement, .. } = run;
-    Outcome {
-        verdict: world.observer.verdict(),
-        events: world.counts().events,
-        messages: world.counts().messages,
-        simulated: world.now().since_start(),
-        reigns: world.observer.agreement.reigns(),
-        agreement,
-    }
+    let (verdict, reigns) = (world.observer.verdict(), world.observer.agreement.reigns());
+    world.outcome(verdict, reigns, agreement)
 }
 
 struct Run<'a> {

@@ -85,14 +85,11 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     run.weather_the_storm(seed);
     run.demand_a_leader();
     let Run { world, agreement, .. } = run;
-    Outcome {
-        verdict: world.observer.violation.clone().map_or(Ok(()), Err),
-        events: world.counts().events,
-        messages: world.counts().messages,
-        simulated: world.now().since_start(),
-        reigns: world.observer.one_leader.terms() as u64,
-        agreement,
-    }
+    let (verdict, reigns) = (
+        world.observer.violation.clone().map_or(Ok(()), Err),
+        world.observer.one_leader.terms() as u64,
+    );
+    world.outcome(verdict, reigns, agreement)
 }
 
 /// A group: the same for all members but for what they are themselves.
@@ -165,11 +162,7 @@ impl Run<'_> {
     fn weather_the_storm(&mut self, seed: u64) {
         let size = self.setting.size as u64;
         for (at, fault) in storm::faults(seed, &self.setting) {
-            // Leases assume clocks that count suspension.
-            let fault = match fault {
-                Fault::Suspend { host, .. } => Fault::Suspend { host, clock_stops: false },
-                fault => fault,
-            };
+            let fault = fault.with_counted_suspension();
             // A connection breaks when a process ends, and some notice.
             if let Fault::Crash(host) = fault {
                 for other in (0..self.setting.size).filter(|other| *other != host) {
@@ -244,7 +237,7 @@ impl Run<'_> {
             self.config.rules().hear_quorum || self.mutant == Some(Mutant::IsolatedCandidates);
         let shape = if partial { Shape::draw(&mut self.random) } else { Shape::Full };
         let cuts = shape.cuts(size, &voters, &mut self.random);
-        if !has_centre(size, &voters, &cuts) || !self.has_candidates(&voters, &cuts) {
+        if !self.has_candidates(&voters, &cuts) {
             return;
         }
         for cut in &cuts {
@@ -263,7 +256,7 @@ impl Run<'_> {
         let leader = self.leader().unwrap_or(leader);
         self.world.inject(Fault::Crash(leader));
         let voters: Vec<_> = voters.into_iter().filter(|host| *host != leader).collect();
-        if has_centre(size, &voters, &cuts) && self.has_candidates(&voters, &cuts) {
+        if self.has_candidates(&voters, &cuts) {
             self.await_leader("a leader after a crash", step);
         }
     }
@@ -283,11 +276,8 @@ impl Run<'_> {
             let machine = self.world.machine(*host);
             machine.is_some_and(|machine| machine.config().preference() != Preference::Never)
         };
-        let is_cut = |from: HostIndex, to: HostIndex| cuts.contains(&Fault::Cut { from, to });
-        let hears = |a: HostIndex| {
-            voters.iter().filter(|b| a == **b || !is_cut(a, **b) && !is_cut(**b, a)).count()
-        };
-        voters.iter().filter(|host| may_lead(host)).any(|host| hears(*host) > self.setting.size / 2)
+        let centres = voters.iter().copied().filter(may_lead);
+        has_centre(self.setting.size, centres, voters, cuts)
     }
 
     /// Who holds the highest term: without leases, a leader that was replaced may not know it yet.

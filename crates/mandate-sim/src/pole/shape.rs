@@ -61,13 +61,18 @@ impl Shape {
     }
 }
 
-/// Whether, with these cuts, some member of `voters` exchanges messages with a quorum of them,
-/// itself included.
-pub fn has_centre(size: usize, voters: &[HostIndex], cuts: &[Fault]) -> bool {
+/// Whether, with these cuts, one of `centres` exchanges messages with a quorum of `voters`, itself
+/// included.
+pub fn has_centre(
+    size: usize,
+    mut centres: impl Iterator<Item = HostIndex>,
+    voters: &[HostIndex],
+    cuts: &[Fault],
+) -> bool {
     let is_cut = |from: HostIndex, to: HostIndex| cuts.contains(&Fault::Cut { from, to });
     let both = |a: HostIndex, b: HostIndex| a == b || !is_cut(a, b) && !is_cut(b, a);
     let reach = |centre: HostIndex| voters.iter().filter(|other| both(centre, **other)).count();
-    voters.iter().any(|centre| reach(*centre) > size / 2)
+    centres.any(|centre| reach(centre) > size / 2)
 }
 
 fn shuffled(mut hosts: Vec<HostIndex>, random: &mut Random) -> Vec<HostIndex> {

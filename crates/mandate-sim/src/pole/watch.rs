@@ -21,7 +21,6 @@ pub(super) struct Watch<'a> {
     pub(super) states: Vec<State>,
     /// Whose disk was lost at some time.
     pub(super) disk_lost: Vec<bool>,
-    pub(super) changes: u64,
     trace: Option<Trace<'a>>,
     pub(super) violation: Option<Violation>,
 }
@@ -34,7 +33,6 @@ impl<'a> Watch<'a> {
             seen: vec![Term::NONE; size],
             states: vec![State::Electing; size],
             disk_lost: vec![false; size],
-            changes: 0,
             trace,
             violation: None,
         }
@@ -50,7 +48,6 @@ impl<'a> Watch<'a> {
 
     fn see(&mut self, host: HostIndex, state: State) -> Result<(), String> {
         self.states[host] = state;
-        self.changes += 1;
         let term = match state {
             State::Electing => return Ok(()),
             State::Following { term, .. } | State::Leading { term } => term,

@@ -49,6 +49,7 @@ fn steps() -> Vec<Step> {
             tools::ensure_rustfmt_and_clippy,
             "cargo fmt --version && cargo clippy --version",
         ),
+        call("iproute2", tools::ensure_network_and_terminal, "ip -V"),
         run("format", cargo(["fmt", "--all", "--check"])),
         run(
             "lints",
@@ -58,6 +59,7 @@ fn steps() -> Vec<Step> {
         ),
         call("purity", purity::run, "cargo xtask purity"),
         run("documentation", documentation()),
+        call("browser", tools::ensure_chromium, "chromium --version && chromedriver --version"),
         run("tests", cargo(["test", "--workspace", "--locked"])),
     ]
 }

@@ -37,24 +37,48 @@ fn has_rustfmt_and_clippy() -> bool {
 
 /// valgrind, which counts the instructions.
 pub(crate) fn ensure_valgrind() -> anyhow::Result<()> {
-    if has_valgrind() {
+    ensure_packages(&["valgrind"], || has("valgrind"), "the benchmarks run under valgrind")
+}
+
+/// Chromium and what drives it, for the tests of the daemon's page.
+pub(crate) fn ensure_chromium() -> anyhow::Result<()> {
+    let present = || has("chromium") && has("chromedriver");
+    ensure_packages(&["chromium", "chromium-driver"], present, "the page is tested in a browser")
+}
+
+/// `ip`, with which the wide-area emulator sets up its hosts, and `script`, for the tests at a terminal.
+pub(crate) fn ensure_network_and_terminal() -> anyhow::Result<()> {
+    let present = || succeeds(Command::new("ip").arg("-V")) && has("script");
+    let purpose = "the wide-area emulator sets up its hosts with `ip`, and commands are tested at a terminal with `script`";
+    ensure_packages(&["iproute2", "bsdutils"], present, purpose)
+}
+
+fn has(program: &str) -> bool {
+    succeeds(Command::new(program).arg("--version"))
+}
+
+/// Debian's packages of these names, unless what they bring is there.
+fn ensure_packages(
+    packages: &[&str],
+    present: impl Fn() -> bool,
+    purpose: &str,
+) -> anyhow::Result<()> {
+    if present() {
         return Ok(());
     }
     if is_root() && succeeds(Command::new("apt-get").arg("--version")) {
+        let mut add = apt_get(["install", "-y", "--no-install-recommends"]);
+        add.args(packages);
         // A fresh container has no package lists; a machine in use has them and needs no update.
-        if install(&mut apt_get(["install", "-y", "valgrind"])).is_err() {
+        if install(&mut add).is_err() {
             install(&mut apt_get(["update"]))?;
-            install(&mut apt_get(["install", "-y", "valgrind"]))?;
+            install(&mut add)?;
         }
-        if has_valgrind() {
+        if present() {
             return Ok(());
         }
     }
-    bail!("the benchmarks run under valgrind, which is missing: install the package `valgrind`")
-}
-
-fn has_valgrind() -> bool {
-    succeeds(Command::new("valgrind").arg("--version"))
+    bail!("{purpose}, and something is missing for it: install {}", packages.join(" and "))
 }
 
 fn apt_get<const N: usize>(args: [&str; N]) -> Command {

@@ -8,7 +8,11 @@ use mandate_proto::identity::MemberId;
 use mandate_proto::oracle::Oracle;
 use mandate_runtime::Start;
 
+use crate::certs::CertsArgs;
+use crate::client::ApiArgs;
+use crate::demo::DemoArgs;
 use crate::output::Format;
+use crate::run::{BecomeArgs, GuardArgs, RunArgs};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -18,9 +22,11 @@ Exit codes:
   3   it cannot be had: no parameters meet the bounds (qos), nobody can lead (oracle)
   4   an experiment does not show what it should (lab)
   5   leadership was lost, and the command was stopped (run)
-  10  the simulator saw something that must never happen
-  11  the simulator waited in vain for something that must happen
+  10  the simulator, or chaos, saw something that must never happen
+  11  the simulator, or chaos, waited in vain for something that must happen
   12  the simulated program panicked
+  126 the command was found but cannot be executed (run)
+  127 the command was not found (run)
 
 `run` otherwise ends with the exit code of its command, or 128 and the signal that ended it.
 Durations are written 330ms, 1s, 1h, 2days.";
@@ -38,7 +44,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Watch five simulated members elect, lose and re-elect a leader.
+    /// Watch five real members elect, lose and re-elect a leader; kill, pause and cut them off yourself.
     Demo(DemoArgs),
     /// Failure detection by what is wanted, not by guessing timeouts.
     Qos {
@@ -57,21 +63,15 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: LabCommand,
     },
-    /// Set up a group on this host, to try things with.
     Init(InitArgs),
-    /// Make certificates for the members of a group.
     Certs(CertsArgs),
     /// Run a member of a group: the daemon.
     Node(NodeArgs),
-    /// Run a command where leadership is, and nowhere else.
     Run(RunArgs),
-    /// Become a command that dies with its parent: how `run` starts it.
     #[command(hide = true)]
-    Become {
-        /// The command.
-        #[arg(last = true, required = true)]
-        command: Vec<String>,
-    },
+    Guard(GuardArgs),
+    #[command(hide = true)]
+    Become(BecomeArgs),
     /// Who leads, as the local daemon knows it.
     Status(ApiArgs),
     /// The last elections.
@@ -84,6 +84,8 @@ pub(crate) enum Command {
     Resign(ApiArgs),
     /// Have the local member hand leadership over.
     Transfer(TransferArgs),
+    /// Print the description of the daemon's HTTP interface, for generators of clients (OpenAPI).
+    Openapi,
     /// Print completions for a shell.
     Completions {
         /// Which shell.
@@ -102,9 +104,10 @@ on a link that loses 1.8 % of messages:
   mandate qos plan --detect 1s --mistake-every 1h --mistake-lasts 1s \\
       --loss 0.0176 --variance-ms2 25.3")]
     Plan(PlanArgs),
-    /// Measure a link from a trace of arrivals; try a detector on it.
+    /// Measure a link: of the local daemon, live, or from a trace of arrivals; try a detector on it.
     ///
-    /// The file is CSV with a header and two columns, in order of arrival:
+    /// Without a trace, the local daemon says what it measures of the link from its leader, what is wanted, and what
+    /// it has delivered. A trace is CSV with a header and two columns, in order of arrival:
     /// `sequence,arrival_ms`. Sender's and monitor's clock need not agree.
     #[command(after_help = "\
 Example: mandate lab nfd-l writes traces to try this on:
@@ -151,14 +154,17 @@ pub(crate) struct LimitArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct MeasureArgs {
-    /// The trace; `-` reads standard input.
-    pub(crate) trace: PathBuf,
+    /// The trace; `-` reads standard input. Without one, the local daemon is asked what it measures.
+    #[arg(requires = "interval")]
+    pub(crate) trace: Option<PathBuf>,
     /// Time between the sender's heartbeats.
-    #[arg(long, value_parser = positive_duration, value_name = "TIME")]
-    pub(crate) interval: Duration,
+    #[arg(long, value_parser = positive_duration, value_name = "TIME", requires = "trace")]
+    pub(crate) interval: Option<Duration>,
     /// Try a detector with this detection time on the trace, and plan for it (T_D).
-    #[arg(long, value_parser = positive_duration, value_name = "TIME")]
+    #[arg(long, value_parser = positive_duration, value_name = "TIME", requires = "trace")]
     pub(crate) detect: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) api: ApiArgs,
     #[command(flatten)]
     pub(crate) mistakes: MistakeArgs,
     #[command(flatten)]
@@ -225,8 +231,12 @@ pub(crate) enum Protocol {
     Installation,
     /// Election by score, whole: detection, selection, installation, moves.
     Pole,
+    /// Election on a database: registers, conditional writes, leases.
+    Registers,
 }
 
+/// Set up a group on this host, to try things with.
+///
 /// Certificates and a configuration for each member, all on loopback. Copy from it for a group on several hosts.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InitArgs {
@@ -242,28 +252,6 @@ pub(crate) struct InitArgs {
     /// Member p1 listens on the port above this, p2 on the next, and so on; their apis a thousand higher.
     #[arg(long, default_value_t = 7100, value_parser = value_parser!(u16).range(1..=64000))]
     pub(crate) port: u16,
-}
-
-/// Members of a group authenticate each other always: each needs a certificate of the group's authority.
-///
-/// Run it again to add members; what is there is kept.
-#[derive(Debug, clap::Args)]
-pub(crate) struct CertsArgs {
-    /// The group's name: small letters, digits and hyphens.
-    #[arg(long)]
-    pub(crate) group: String,
-    /// Where to put them.
-    #[arg(long, default_value = "certs", value_name = "DIRECTORY")]
-    pub(crate) dir: PathBuf,
-    /// How many days certificates are valid; the authority, ten times as long.
-    #[arg(long, default_value_t = 365)]
-    pub(crate) days: u32,
-    /// Make new certificates for these members even if they have some.
-    #[arg(long)]
-    pub(crate) renew: bool,
-    /// The members, such as p1 p2 p3.
-    #[arg(required = true, value_name = "MEMBER")]
-    pub(crate) members: Vec<MemberId>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -296,33 +284,6 @@ impl StartArgs {
             _ => Start::Stored,
         }
     }
-}
-
-/// The member joins its group; when it leads, the command is started, with MANDATE_TERM and MANDATE_ROLE in its
-/// environment. If leadership is lost, the command and everything it has started are ended before that: SIGTERM,
-/// then SIGKILL. When the command ends, leadership is given back at once and its exit code passed on.
-#[derive(Debug, clap::Args)]
-pub(crate) struct RunArgs {
-    /// What is led: a name for the command's environment.
-    pub(crate) role: String,
-    /// The member's configuration; see `mandate node --help`.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: PathBuf,
-    #[command(flatten)]
-    pub(crate) start: StartArgs,
-    /// After losing leadership wait to lead again, instead of ending with exit code 5.
-    #[arg(long)]
-    pub(crate) again: bool,
-    /// The command and its arguments.
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<String>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct ApiArgs {
-    /// The `api` address of the local daemon.
-    #[arg(long, env = "MANDATE_API", default_value = "127.0.0.1:8101", value_name = "HOST:PORT")]
-    pub(crate) api: std::net::SocketAddr,
 }
 
 #[derive(Debug, clap::Args)]
@@ -400,6 +361,26 @@ pub(crate) enum MutantName {
     NoAllowance,
     /// pole: also members that do not hear a quorum are candidates, as in the paper.
     IsolatedCandidates,
+    /// registers: a leader counts its lease from the answer, not from before it asked.
+    LeaseFromAnswer,
+    /// registers: a version is watched from when the read was sent, not from its answer.
+    WatchFromSending,
+    /// registers: a takeover does not check the beat that it watched.
+    TakeoverIgnoresBeat,
+    /// registers: a renewal does not check the beat that it replaces.
+    RenewalIgnoresBeat,
+    /// registers: nobody allows for drift of clocks.
+    NoDriftAllowance,
+    /// registers: a leader that publishes a shorter lease goes on counting on the longer one.
+    LoweredAtOnce,
+    /// registers: a leader is suspected after so many rounds, not after a time.
+    SuspicionByRounds,
+    /// registers: a takeover does not raise the term.
+    TermNotRaised,
+    /// registers: a write whose outcome is unknown is taken for one that succeeded.
+    UnknownIsSuccess,
+    /// registers: the algorithm as printed in the paper.
+    PrintedRegisters,
 }
 
 #[derive(Debug, Subcommand)]
@@ -407,55 +388,23 @@ pub(crate) enum LabCommand {
     /// The evaluation of NFD-L, beside the paper's Table 1, and three detectors with bursts.
     NfdL(LabArgs),
     /// How long a real group is without a leader, and whether two ever act at once.
-    Failover(FailoverArgs),
-    /// A member that acts while it leads: one process of `failover`.
+    Failover(crate::groups::FailoverArgs),
+    /// Show that an engine keeps its promises: real processes, killed, stopped, cut off.
+    Conformance(crate::groups::ConformanceArgs),
+    /// What a group costs that does nothing but stand by.
+    Idle(crate::groups::IdleArgs),
+    /// A wide-area network on this machine, for any program: distances, loss, cuts.
+    Wan {
+        #[command(subcommand)]
+        command: crate::wan::WanCommand,
+    },
+    /// A real group on such a network, with everything that goes wrong.
+    Chaos(crate::groups::ChaosArgs),
+    /// How fast and how surely a real group notices that its leader is dead, on the NFD-L paper's link.
+    Quality(crate::groups::QualityArgs),
+    /// A member that acts while it leads: one process of `failover` and `conformance`.
     #[command(hide = true)]
-    Actor(NodeArgs),
-}
-
-/// Real member processes on loopback, of which the leader is struck again and again.
-#[derive(Debug, clap::Args)]
-pub(crate) struct FailoverArgs {
-    /// What leaders rely on.
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) guarantee: GuaranteeName,
-    /// How long a lease lasts.
-    #[arg(long, default_value = "1s", value_parser = humantime::parse_duration)]
-    pub(crate) lease: Duration,
-    /// What happens to the leader.
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) cause: Cause,
-    /// How often.
-    #[arg(long, default_value_t = 50, value_parser = value_parser!(u32).range(1..=100_000), value_name = "N")]
-    pub(crate) kills: u32,
-    /// How many members.
-    #[arg(long, default_value_t = 5, value_parser = value_parser!(u32).range(3..=9))]
-    pub(crate) members: u32,
-    /// Ports above this are used, and some a thousand higher.
-    #[arg(long, default_value_t = 17100, value_parser = value_parser!(u16).range(1..=64000))]
-    pub(crate) port: u16,
-}
-
-/// What leaders rely on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum GuaranteeName {
-    /// One leader per term.
-    Fenced,
-    /// Besides, one at any instant.
-    #[default]
-    Leased,
-}
-
-/// What happens to a leader.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Cause {
-    /// SIGKILL.
-    #[default]
-    Kill,
-    /// SIGSTOP for longer than a lease, then SIGCONT.
-    Pause,
-    /// It is asked to hand over.
-    Transfer,
+    Actor(crate::groups::ActorArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -477,22 +426,12 @@ pub(crate) struct LabArgs {
     pub(crate) seed: u64,
 }
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct DemoArgs {
-    /// How many times faster than life.
-    #[arg(long, default_value_t = 1.0, value_parser = speed, value_name = "FACTOR")]
-    pub(crate) speed: f64,
-    /// Everything random comes from it.
-    #[arg(long, default_value_t = 1, value_name = "SEED")]
-    pub(crate) seed: u64,
-}
-
 fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|error| format!("{error}; durations are written 330ms, 1s, 1h"))
 }
 
-fn positive_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("it must be longer than zero".into()),
         duration => Ok(duration),
@@ -522,13 +461,6 @@ fn run_length(text: &str) -> Result<Duration, String> {
     Err("a run lasts from 1min to 7days".into())
 }
 
-fn speed(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(speed) if (0.1..=1000.0).contains(&speed) => Ok(speed),
-        _ => Err("a speed is a number from 0.1 to 1000".into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -544,6 +476,6 @@ mod tests {
         assert_eq!(duration("330ms"), Ok(Duration::from_millis(330)));
         assert!(duration("fast").unwrap_err().contains("written 330ms"));
         assert!(positive_duration("0s").is_err());
-        assert!(run_length("1s").is_err() && speed("0").is_err());
+        assert!(run_length("1s").is_err());
     }
 }

@@ -2,8 +2,13 @@
 //!
 //! Members authenticate each other always, so a group needs certificates before it can start. What is
 //! there is kept: running the command again adds the members that have none, and `--renew` makes new
-//! certificates for those that are named, with the same authority, which can be done one member at a
-//! time without stopping the group.
+//! certificates for those that are named, with the same authority. Members that run use them without a
+//! restart.
+//!
+//! The authority is replaced in three steps, so that there is no moment in which two members do not believe
+//! each other: `--rotate-ca` makes a new one and leaves the old one beside it in `ca.pem`, which all members get;
+//! `--renew` makes certificates of the new one; `--retire-ca` takes the old one out, when no member needs it
+//! any more.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -19,9 +24,46 @@ use rcgen::{
 use serde::Serialize;
 use time::{Duration, OffsetDateTime};
 
-use crate::args::CertsArgs;
 use crate::exit::Exit;
 use crate::output::{self, Format};
+
+/// Make certificates for the members of a group.
+///
+/// Members authenticate each other always: each needs a certificate of the group's authority.
+///
+/// Run it again to add members; what is there is kept. Members that run use new files without a restart.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CertsArgs {
+    /// The group's name: small letters, digits and hyphens.
+    #[arg(long)]
+    pub(crate) group: String,
+    /// Where to put them.
+    #[arg(long, default_value = "certs", value_name = "DIRECTORY")]
+    pub(crate) dir: PathBuf,
+    /// How many days certificates are valid; the authority, ten times as long.
+    #[arg(long, default_value_t = 365)]
+    pub(crate) days: u32,
+    /// Make new certificates for these members even if they have some.
+    #[arg(long)]
+    pub(crate) renew: bool,
+    #[command(flatten)]
+    pub(crate) rotation: RotationArgs,
+    /// The members, such as p1 p2 p3.
+    #[arg(required_unless_present_any = ["rotate_ca", "retire_ca"], value_name = "MEMBER")]
+    pub(crate) members: Vec<MemberId>,
+}
+
+/// A change of the authority.
+#[derive(Debug, Default, clap::Args)]
+#[group(multiple = false)]
+pub(crate) struct RotationArgs {
+    /// Make a new authority, and believe both for now.
+    #[arg(long)]
+    rotate_ca: bool,
+    /// Believe only the new one, when every member has a certificate of it.
+    #[arg(long)]
+    retire_ca: bool,
+}
 
 #[derive(Serialize)]
 pub(crate) struct Document {
@@ -51,7 +93,11 @@ pub(crate) fn make(args: &CertsArgs) -> anyhow::Result<(Document, bool)> {
     check_name(&args.group)?;
     let made = fs::create_dir_all(&args.dir);
     made.with_context(|| format!("could not make {}", args.dir.display()))?;
-    let (issuer, made_authority) = authority(args)?;
+    let (issuer, made_authority) = match args.rotation {
+        RotationArgs { rotate_ca: true, .. } => rotate(args)?,
+        RotationArgs { retire_ca: true, .. } => retire(args)?,
+        RotationArgs { .. } => authority(args)?,
+    };
     let issued = args.members.iter().map(|member| issue(args, *member, &issuer));
     let members = issued.collect::<anyhow::Result<Vec<_>>>()?;
     Ok((Document { authority: args.dir.join("ca.pem"), members }, made_authority))
@@ -78,15 +124,60 @@ fn authority(args: &CertsArgs) -> anyhow::Result<(Issuer<'static, KeyPair>, bool
             .with_context(|| format!("{} is no certificate", certificate.display()))?;
         return Ok((issuer, false));
     }
+    let (issuer, pem) = new_authority(args)?;
+    write_new(&key, &issuer.key().serialize_pem(), true)?;
+    write_new(&certificate, &pem, false)?;
+    Ok((issuer, true))
+}
+
+/// A new authority, and its certificate.
+fn new_authority(args: &CertsArgs) -> anyhow::Result<(Issuer<'static, KeyPair>, String)> {
     let mut params = CertificateParams::default();
     params.distinguished_name = named(&format!("mandate group {}", args.group));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     valid_for(&mut params, args.days.saturating_mul(10));
     let pair = KeyPair::generate()?;
-    write_new(&key, &pair.serialize_pem(), true)?;
-    write_new(&certificate, &params.self_signed(&pair)?.pem(), false)?;
-    Ok((Issuer::new(params, pair), true))
+    let pem = params.self_signed(&pair)?.pem();
+    Ok((Issuer::new(params, pair), pem))
+}
+
+/// A new authority that is believed beside the old one.
+fn rotate(args: &CertsArgs) -> anyhow::Result<(Issuer<'static, KeyPair>, bool)> {
+    let (certificate, key) = (args.dir.join("ca.pem"), args.dir.join("ca.key"));
+    let old = read(&certificate)?;
+    anyhow::ensure!(
+        certificates(&old).len() == 1,
+        "{} holds {} authorities: the last rotation is not over. Finish it with --renew for all members, and then \
+         --retire-ca",
+        certificate.display(),
+        certificates(&old).len()
+    );
+    let (issuer, pem) = new_authority(args)?;
+    // The new one first: it is the one that issues.
+    write_new(&certificate, &format!("{}\n{}\n", pem.trim_end(), old.trim_end()), false)?;
+    write_new(&key, &issuer.key().serialize_pem(), true)?;
+    Ok((issuer, true))
+}
+
+/// Believes the newest authority only.
+fn retire(args: &CertsArgs) -> anyhow::Result<(Issuer<'static, KeyPair>, bool)> {
+    let certificate = args.dir.join("ca.pem");
+    let all = read(&certificate)?;
+    let all = certificates(&all);
+    anyhow::ensure!(
+        all.len() > 1,
+        "{} holds one authority: there is none to retire",
+        certificate.display()
+    );
+    write_new(&certificate, all[0], false)?;
+    authority(args)
+}
+
+/// The certificates in a PEM text.
+fn certificates(pem: &str) -> Vec<&str> {
+    const END: &str = "-----END CERTIFICATE-----\n";
+    pem.split_inclusive(END).map(str::trim_start).filter(|block| block.ends_with(END)).collect()
 }
 
 fn issue(
@@ -154,6 +245,16 @@ fn text(document: &Document, made_authority: bool, args: &CertsArgs) -> String {
         let made = if member.made { "made" } else { "was there" };
         text += &format!("  {:<5} {}  ({made})\n", member.id, member.certificate.display());
     }
+    text += match args.rotation {
+        RotationArgs { rotate_ca: true, .. } => {
+            "\nThe old authority is believed, too. Next: give all members the new ca.pem; then --renew for all of \
+             them;\nthen --retire-ca.\n"
+        }
+        RotationArgs { retire_ca: true, .. } => {
+            "\nThe old authority is not in ca.pem any more: give it to all members.\n"
+        }
+        RotationArgs { .. } => "",
+    };
     text + "\nGive each member ca.pem and its own two files. Keep ca.key to yourself: whoever has it can\n\
             make members."
 }

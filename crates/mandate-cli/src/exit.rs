@@ -17,12 +17,16 @@ pub(crate) enum Exit {
     ClaimFailed,
     /// Leadership was lost, and the command that it ran was stopped.
     LeadershipLost,
-    /// The simulator saw what must never happen.
+    /// The simulator, or chaos, saw what must never happen.
     Correctness,
-    /// The simulator waited in vain for what must happen.
+    /// The simulator, or chaos, waited in vain for what must happen.
     Liveness,
     /// The simulated program panicked.
     Crash,
+    /// A command was found but cannot be executed, as shells say it.
+    NotExecutable,
+    /// A command was not found, as shells say it.
+    NotFound,
     /// As a command that was run.
     Command(u8),
 }
@@ -38,6 +42,8 @@ impl From<Exit> for ExitCode {
             Exit::Correctness => 10,
             Exit::Liveness => 11,
             Exit::Crash => 12,
+            Exit::NotExecutable => 126,
+            Exit::NotFound => 127,
             Exit::Command(code) => code,
         })
     }

@@ -1,13 +1,15 @@
 //! `mandate init`: a group on this host, to try things with, and to copy from.
 
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use mandate_proto::identity::MemberId;
 use serde::Serialize;
 
-use crate::args::{CertsArgs, InitArgs};
-use crate::certs;
+use crate::args::InitArgs;
+use crate::certs::{self, CertsArgs};
 use crate::exit::Exit;
 use crate::output::{self, Format};
 
@@ -38,48 +40,83 @@ pub(crate) fn make(args: &InitArgs, election: &str) -> anyhow::Result<Vec<String
         dir: args.dir.join("certs"),
         days: 365,
         renew: false,
+        rotation: Default::default(),
         members: members.clone(),
     };
     certs::make(&certs)?;
     let mut configurations = Vec::new();
+    let address = |id: MemberId, above: u32| -> anyhow::Result<SocketAddr> {
+        let port =
+            u16::try_from(u32::from(args.port) + above + id.get()).context("no such port")?;
+        Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    };
+    let tables = tables(election);
     for me in &members {
-        let path = args.dir.join(format!("{me}.toml"));
+        let others = members.iter().filter(|id| *id != me);
+        let peers = others.map(|id| Ok((*id, address(*id, 0)?.to_string())));
+        let file = MemberFile {
+            group: &args.group,
+            me: *me,
+            listen: address(*me, 0)?,
+            api: address(*me, 1000)?,
+            peers: peers.collect::<anyhow::Result<_>>()?,
+            tables: &tables,
+        };
+        configurations.push(file.write(&args.dir)?.display().to_string());
+    }
+    Ok(configurations)
+}
+
+/// What may be left out of a configuration, written out: the usual detection, and how the group elects.
+pub(crate) fn tables(election: &str) -> String {
+    format!("[detection]\ninterval = \"330ms\"\nwithin = \"1s\"\n\n[election]\n{election}")
+}
+
+/// What is in a member's configuration.
+pub(crate) struct MemberFile<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) me: MemberId,
+    pub(crate) listen: SocketAddr,
+    pub(crate) api: SocketAddr,
+    pub(crate) peers: Vec<(MemberId, String)>,
+    /// Everything that may be left out.
+    pub(crate) tables: &'a str,
+}
+
+impl MemberFile<'_> {
+    /// Writes it into a directory that has the certificates; where it is then.
+    pub(crate) fn write(&self, directory: &Path) -> anyhow::Result<PathBuf> {
+        let path = directory.join(format!("{}.toml", self.me));
         anyhow::ensure!(
             !path.exists(),
             "{} is there already, and is not overwritten: choose another directory",
             path.display()
         );
-        fs::write(&path, configuration(args, election, *me, &members))
+        fs::write(&path, self.text())
             .with_context(|| format!("could not write {}", path.display()))?;
-        configurations.push(path.display().to_string());
+        Ok(path)
     }
-    Ok(configurations)
-}
 
-fn configuration(args: &InitArgs, election: &str, me: MemberId, members: &[MemberId]) -> String {
-    let address = |id: MemberId| format!("127.0.0.1:{}", u32::from(args.port) + id.get());
-    let others = members.iter().filter(|id| **id != me);
-    let peers: String = others.map(|id| format!("{id} = \"{}\"\n", address(*id))).collect();
-    format!(
-        "# A member of the group {group}; `mandate node --help` explains every line.\n\
-         group = \"{group}\"\n\
-         member = \"{me}\"\n\
-         listen = \"{listen}\"\n\
-         state = \"{me}.state\"\n\
-         api = \"127.0.0.1:{api}\"\n\n\
-         [peers]\n{peers}\n\
-         [tls]\n\
-         ca = \"certs/ca.pem\"\n\
-         certificate = \"certs/{me}.pem\"\n\
-         key = \"certs/{me}.key\"\n\n\
-         [detection]\n\
-         interval = \"330ms\"\n\
-         within = \"1s\"\n\n\
-         [election]\n{election}",
-        group = args.group,
-        listen = address(me),
-        api = u32::from(args.port) + 1000 + me.get(),
-    )
+    /// Its text.
+    pub(crate) fn text(&self) -> String {
+        let MemberFile { group, me, listen, api, peers, tables } = self;
+        let peers: String =
+            peers.iter().map(|(id, address)| format!("{id} = \"{address}\"\n")).collect();
+        format!(
+            "# A member of the group {group}; `mandate node --help` explains every line.\n\
+             group = \"{group}\"\n\
+             member = \"{me}\"\n\
+             listen = \"{listen}\"\n\
+             state = \"{me}.state\"\n\
+             api = \"{api}\"\n\n\
+             [peers]\n{peers}\n\
+             [tls]\n\
+             ca = \"certs/ca.pem\"\n\
+             certificate = \"certs/{me}.pem\"\n\
+             key = \"certs/{me}.key\"\n\n\
+             {tables}"
+        )
+    }
 }
 
 fn text(args: &InitArgs, configurations: &[String]) -> String {

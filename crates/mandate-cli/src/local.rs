@@ -1,22 +1,16 @@
 //! Commands that ask the local daemon: `status`, `history`, `explain`, `observe`, `resign`, `transfer`.
 
-use std::io::{BufRead, BufReader};
-use std::time::Duration;
-
 use anyhow::Context;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
-use crate::args::{ApiArgs, ExplainArgs, TransferArgs};
+use crate::args::{ExplainArgs, TransferArgs};
+use crate::client::{ApiArgs, Client};
 use crate::exit::Exit;
+use crate::node::chronicle::EventDocument;
 use crate::node::document::{ElectionDocument, StatusDocument};
 use crate::output::{self, Format};
 
-/// A daemon that does not answer for so long is not there.
-const PATIENCE: Duration = Duration::from_secs(5);
-
 pub(crate) fn status(args: &ApiArgs, format: Format) -> anyhow::Result<Exit> {
-    let status: StatusDocument = get(args, "/v1/status")?;
+    let status: StatusDocument = Client::new(args)?.get("/v1/status")?;
     match format {
         Format::Json => output::print_json(&status)?,
         Format::Text => output::print(status_text(&status))?,
@@ -26,14 +20,12 @@ pub(crate) fn status(args: &ApiArgs, format: Format) -> anyhow::Result<Exit> {
 
 fn status_text(status: &StatusDocument) -> String {
     let StatusDocument { member, group, .. } = status;
-    let mut text = match (&status.leader, status.term) {
-        (Some(leader), Some(term)) if leader == member => {
-            format!("{member} of {group} LEADS in term {term}")
-        }
-        (Some(leader), Some(term)) => {
-            format!("{member} of {group} follows {leader} in term {term}")
-        }
-        _ => format!("{member} of {group} knows of no leader"),
+    // Not with NFD-L.
+    let term = status.term.map_or_else(String::new, |term| format!(" in term {term}"));
+    let mut text = match &status.leader {
+        Some(leader) if leader == member => format!("{member} of {group} LEADS{term}"),
+        Some(leader) => format!("{member} of {group} follows {leader}{term}"),
+        None => format!("{member} of {group} knows of no leader"),
     };
     if status.state == "jeopardy" {
         text += ", in jeopardy: renewals fail";
@@ -57,7 +49,7 @@ fn status_text(status: &StatusDocument) -> String {
 }
 
 pub(crate) fn history(args: &ApiArgs, format: Format) -> anyhow::Result<Exit> {
-    let elections: Vec<ElectionDocument> = get(args, "/v1/elections")?;
+    let elections: Vec<ElectionDocument> = Client::new(args)?.get("/v1/elections")?;
     match format {
         Format::Json => output::print_json(&elections)?,
         Format::Text if elections.is_empty() => output::print("no election has ended yet")?,
@@ -78,7 +70,7 @@ pub(crate) fn history(args: &ApiArgs, format: Format) -> anyhow::Result<Exit> {
 }
 
 pub(crate) fn explain(args: &ExplainArgs, format: Format) -> anyhow::Result<Exit> {
-    let elections: Vec<ElectionDocument> = get(&args.api, "/v1/elections")?;
+    let elections: Vec<ElectionDocument> = Client::new(&args.api)?.get("/v1/elections")?;
     let wanted = |election: &&ElectionDocument| args.term.is_none_or(|term| election.term == term);
     let election = elections.iter().find(wanted).context(match args.term {
         Some(term) => {
@@ -127,62 +119,28 @@ fn explain_text(election: &ElectionDocument) -> String {
 }
 
 pub(crate) fn observe(args: &ApiArgs, format: Format) -> anyhow::Result<Exit> {
-    let url = url(args, "/v1/events");
-    let agent: ureq::Agent =
-        ureq::Agent::config_builder().timeout_connect(Some(PATIENCE)).build().into();
-    let mut response = agent.get(&url).call().with_context(|| absent(args))?;
-    let lines = BufReader::new(response.body_mut().as_reader()).lines();
-    for line in lines {
+    for line in Client::new(args)?.lines("/v1/events")? {
         let line = line.context("the daemon has gone")?;
-        let Some(event) = line.strip_prefix("data: ") else { continue };
+        let Some(data) = line.strip_prefix("data: ") else { continue };
+        let event: EventDocument =
+            serde_json::from_str(data).context("the answer is not that of a mandate daemon")?;
         match format {
-            Format::Json => output::print_json_line(&serde_json::json!({ "event": event }))?,
-            Format::Text => output::print(event)?,
+            Format::Json => output::print_json_line(&event)?,
+            Format::Text => output::print(event.text)?,
         }
     }
     Ok(Exit::Success)
 }
 
 pub(crate) fn resign(args: &ApiArgs) -> anyhow::Result<Exit> {
-    post(args, "/v1/resign", &serde_json::json!({}))?;
+    Client::new(args)?.post("/v1/resign", &serde_json::json!({}))?;
     output::print("given back; the others elect")?;
     Ok(Exit::Success)
 }
 
 pub(crate) fn transfer(args: &TransferArgs) -> anyhow::Result<Exit> {
     let to = args.to.to_string();
-    post(&args.api, "/v1/transfer", &serde_json::json!({ "to": to }))?;
+    Client::new(&args.api)?.post("/v1/transfer", &serde_json::json!({ "to": to }))?;
     output::print(format!("handed over to {to}"))?;
     Ok(Exit::Success)
-}
-
-fn url(args: &ApiArgs, path: &str) -> String {
-    format!("http://{}{path}", args.api)
-}
-
-fn absent(args: &ApiArgs) -> String {
-    format!(
-        "no daemon answers at {}: is `mandate node` running, and is that its `api` address? Give another with --api",
-        args.api
-    )
-}
-
-fn agent() -> ureq::Agent {
-    let config = ureq::Agent::config_builder();
-    config.timeout_global(Some(PATIENCE)).http_status_as_error(false).build().into()
-}
-
-fn get<T: DeserializeOwned>(args: &ApiArgs, path: &str) -> anyhow::Result<T> {
-    let mut response = agent().get(url(args, path)).call().with_context(|| absent(args))?;
-    let text = response.body_mut().read_to_string().context("the daemon has gone")?;
-    anyhow::ensure!(response.status().is_success(), "{}", text.trim_end());
-    serde_json::from_str(&text).context("the answer is not that of a mandate daemon")
-}
-
-fn post(args: &ApiArgs, path: &str, body: &impl Serialize) -> anyhow::Result<()> {
-    let mut response =
-        agent().post(url(args, path)).send_json(body).with_context(|| absent(args))?;
-    let text = response.body_mut().read_to_string().context("the daemon has gone")?;
-    anyhow::ensure!(response.status().is_success(), "{}", text.trim_end());
-    Ok(())
 }

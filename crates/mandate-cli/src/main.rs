@@ -6,20 +6,24 @@ use clap::{CommandFactory, Parser};
 
 mod args;
 mod certs;
+mod client;
 mod demo;
 mod exit;
-mod failover;
+mod groups;
 mod init;
 mod input;
 mod lab;
 mod local;
+mod logging;
 mod node;
 mod oracle_rank;
 mod output;
+mod qos_live;
 mod qos_measure;
 mod qos_plan;
 mod run;
 mod sim;
+mod wan;
 
 use args::{Args, Command, LabCommand, OracleCommand, QosCommand};
 use exit::Exit;
@@ -44,19 +48,33 @@ fn dispatch(args: Args) -> anyhow::Result<Exit> {
         Command::Oracle { command: OracleCommand::Rank(args) } => oracle_rank::run(&args, format),
         Command::Sim(args) => sim::run(&args, format),
         Command::Lab { command: LabCommand::NfdL(args) } => lab::run(&args, format),
-        Command::Lab { command: LabCommand::Failover(args) } => failover::run(&args, format),
-        Command::Lab { command: LabCommand::Actor(args) } => failover::act(&args),
+        Command::Lab { command: LabCommand::Failover(args) } => {
+            groups::failover::run(&args, format)
+        }
+        Command::Lab { command: LabCommand::Conformance(args) } => {
+            groups::conformance::run(&args, format)
+        }
+        Command::Lab { command: LabCommand::Idle(args) } => groups::idle::run(&args, format),
+        Command::Lab { command: LabCommand::Wan { command } } => wan::run(&command, format),
+        Command::Lab { command: LabCommand::Quality(args) } => groups::quality::run(&args, format),
+        Command::Lab { command: LabCommand::Chaos(args) } => groups::chaos::run(&args, format),
+        Command::Lab { command: LabCommand::Actor(args) } => groups::actor::run(&args),
         Command::Init(args) => init::run(&args, format),
         Command::Certs(args) => certs::run(&args, format),
         Command::Node(args) => node::run(&args),
         Command::Run(args) => run::run(&args),
-        Command::Become { command } => match run::become_command(&command)? {},
+        Command::Guard(args) => run::guard_command(&args),
+        Command::Become(args) => run::become_command(&args),
         Command::Status(args) => local::status(&args, format),
         Command::History(args) => local::history(&args, format),
         Command::Explain(args) => local::explain(&args, format),
         Command::Observe(args) => local::observe(&args, format),
         Command::Resign(args) => local::resign(&args),
         Command::Transfer(args) => local::transfer(&args),
+        Command::Openapi => {
+            output::print_json(&node::openapi())?;
+            Ok(Exit::Success)
+        }
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "mandate", &mut script);

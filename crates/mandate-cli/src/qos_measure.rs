@@ -1,6 +1,7 @@
 //! `mandate qos measure`: what a link is like, from a trace of arrivals, and how a detector would
 //! have done on it.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -14,6 +15,7 @@ use crate::args::MeasureArgs;
 use crate::exit::Exit;
 use crate::input;
 use crate::output::{self, Format, ms, plural, readable, readable_seconds};
+use crate::qos_live;
 use crate::qos_plan::{self, InfeasibleDocument, PlanDocument};
 
 /// Clocks are never this far off; a wrong interval is.
@@ -57,14 +59,25 @@ struct Trial {
 }
 
 pub(crate) fn run(args: &MeasureArgs, format: Format) -> anyhow::Result<Exit> {
-    let name = args.trace.display();
-    let trace =
-        Trace::read(input::open(&args.trace)?, args.interval).with_context(|| format!("{name}"))?;
+    match (&args.trace, args.interval) {
+        (Some(trace), Some(interval)) => measure(args, trace, interval, format),
+        _ => qos_live::run(&args.api, format),
+    }
+}
+
+fn measure(
+    args: &MeasureArgs,
+    path: &Path,
+    interval: Duration,
+    format: Format,
+) -> anyhow::Result<Exit> {
+    let name = path.display();
+    let trace = Trace::read(input::open(path)?, interval).with_context(|| format!("{name}"))?;
     let estimate = trace
         .estimate()
         .with_context(|| format!("{name}: too few heartbeats in sequence to measure the link"))?;
-    check_interval(&estimate, args.interval).with_context(|| format!("{name}"))?;
-    let trial = args.detect.map(|detect| try_detector(args, &trace, &estimate, detect));
+    check_interval(&estimate, interval).with_context(|| format!("{name}"))?;
+    let trial = args.detect.map(|detect| try_detector(args, &trace, &estimate, interval, detect));
     let trial = trial.transpose()?;
     match format {
         Format::Json => output::print_json(&document(&estimate, trial.as_ref()))?,
@@ -92,16 +105,17 @@ fn try_detector(
     args: &MeasureArgs,
     trace: &Trace,
     estimate: &Estimate,
+    interval: Duration,
     detect: Duration,
 ) -> anyhow::Result<Trial> {
     let mistakes = &args.mistakes;
     let bounds = Bounds::new(detect, mistakes.mistake_every, mistakes.mistake_lasts)?;
     let detect_less_delay = detect.saturating_sub(args.limits.delay);
     anyhow::ensure!(
-        args.interval < detect_less_delay,
+        interval < detect_less_delay,
         "with heartbeats every {} a crash cannot be noticed within {}: --detect, less --delay, \
          must be longer than --interval",
-        readable(args.interval),
+        readable(interval),
         readable(detect_less_delay)
     );
     // Cautious: that nothing was lost in a short trace does not mean that nothing ever is.

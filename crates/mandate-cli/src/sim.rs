@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use mandate_sim::runner::{Failure, Summary, run_seeds};
 use mandate_sim::verdict::{Outcome, Violation};
-use mandate_sim::{installation, nfd_l, pole};
+use mandate_sim::{installation, nfd_l, pole, registers};
 use serde::Serialize;
 
 use crate::args::{MutantName, Protocol, SimArgs};
@@ -57,6 +57,8 @@ enum Subject {
     NfdL(nfd_l::Options),
     Installation(installation::Options),
     Pole(pole::Options),
+    Registers(registers::Options),
+    PrintedRegisters,
 }
 
 impl Subject {
@@ -64,6 +66,9 @@ impl Subject {
         use MutantName as Name;
         let of_nfd_l = |mutant| Subject::NfdL(nfd_l::Options { mutant: Some(mutant) });
         let of_pole = |mutant| Subject::Pole(pole::Options { mutant: Some(mutant) });
+        let of_registers = |mutant| {
+            Subject::Registers(registers::Options { mutant: Some(mutant), restores: false })
+        };
         let of_installation =
             |mutant| Subject::Installation(installation::Options { mutant: Some(mutant) });
         let subject = match args.mutant {
@@ -72,7 +77,18 @@ impl Subject {
                 Protocol::NfdL => Subject::NfdL(nfd_l::Options::default()),
                 Protocol::Installation => Subject::Installation(installation::Options::default()),
                 Protocol::Pole => Subject::Pole(pole::Options::default()),
+                Protocol::Registers => Subject::Registers(registers::Options::default()),
             },
+            Some(Name::LeaseFromAnswer) => of_registers(registers::Mutant::LeaseFromAnswer),
+            Some(Name::WatchFromSending) => of_registers(registers::Mutant::WatchFromSending),
+            Some(Name::TakeoverIgnoresBeat) => of_registers(registers::Mutant::TakeoverIgnoresBeat),
+            Some(Name::RenewalIgnoresBeat) => of_registers(registers::Mutant::RenewalIgnoresBeat),
+            Some(Name::NoDriftAllowance) => of_registers(registers::Mutant::NoAllowance),
+            Some(Name::LoweredAtOnce) => of_registers(registers::Mutant::LoweredAtOnce),
+            Some(Name::SuspicionByRounds) => of_registers(registers::Mutant::SuspicionByRounds),
+            Some(Name::TermNotRaised) => of_registers(registers::Mutant::TermNotRaised),
+            Some(Name::UnknownIsSuccess) => of_registers(registers::Mutant::UnknownIsSuccess),
+            Some(Name::PrintedRegisters) => Subject::PrintedRegisters,
             Some(Name::LabelsRestart) => of_nfd_l(nfd_l::Mutant::LabelsRestart),
             Some(Name::WritesEveryStart) => of_nfd_l(nfd_l::Mutant::WritesEveryStart),
             Some(Name::PushyNewcomer) => of_nfd_l(nfd_l::Mutant::PushyNewcomer),
@@ -104,6 +120,7 @@ impl Subject {
             Subject::NfdL(_) => Protocol::NfdL,
             Subject::Installation(_) => Protocol::Installation,
             Subject::Pole(_) => Protocol::Pole,
+            Subject::Registers(_) | Subject::PrintedRegisters => Protocol::Registers,
         }
     }
 
@@ -112,6 +129,10 @@ impl Subject {
             Subject::NfdL(options) => nfd_l::run(seed, &options, trace),
             Subject::Installation(options) => installation::run(seed, &options, trace),
             Subject::Pole(options) => pole::run(seed, &options, trace),
+            Subject::Registers(options) => registers::run(seed, &options, trace),
+            Subject::PrintedRegisters => {
+                registers::printed::run(seed, registers::printed::Rounds::AsPrinted, trace)
+            }
         }
     }
 }

@@ -3,6 +3,9 @@
 
 mod group;
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use group::{Group, mandate, within};
@@ -57,6 +60,55 @@ fn a_crash_on_a_live_host_is_noticed_by_the_broken_connection() {
     println!("failover took {times:?}");
     // Silence would be noticed after 400 ms.
     assert!(times[1] < Duration::from_millis(250), "{times:?}");
+}
+
+#[test]
+fn a_host_that_floods_the_leader_neither_deposes_it_nor_keeps_members_out() {
+    let mut group = Group::new(3, "guarantee = 'leased'");
+    group.start_all();
+    let leader = group.leader();
+    group.agree(leader);
+    let (_, before) = group.http(leader, "GET", "/leader", "").unwrap();
+    let (to, stop) = (group.address(leader), Arc::new(AtomicBool::new(false)));
+    let flood = std::thread::spawn({
+        let stop = stop.clone();
+        move || flood(to, &stop)
+    });
+    let log = group.directory.path().join(format!("p{leader}.log"));
+    let log = || std::fs::read_to_string(&log).unwrap();
+    within(Duration::from_secs(20), "it is told of", || {
+        log().contains("have not yet said who they are").then_some(())
+    });
+    // A member comes back meanwhile.
+    let follower = if leader == 1 { 2 } else { 1 };
+    group.kill(follower);
+    group.start(follower);
+    group.agree(leader);
+    stop.store(true, Ordering::Relaxed);
+    println!("{} connections", flood.join().unwrap());
+    assert_eq!(group.http(leader, "GET", "/leader", "").unwrap(), (200, before));
+    assert_eq!(log().matches("have not yet said who they are").count(), 1, "{}", log());
+}
+
+/// Opens connections from another address of this host, and says nothing; how many.
+fn flood(to: std::net::SocketAddr, stop: &AtomicBool) -> usize {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (mut open, mut opened) = (VecDeque::new(), 0);
+        while !stop.load(Ordering::Relaxed) {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+            let connected = tokio::time::timeout(Duration::from_millis(200), socket.connect(to));
+            if let Ok(Ok(stream)) = connected.await {
+                opened += 1;
+                open.push_back(stream);
+            }
+            if open.len() > 500 {
+                open.pop_front();
+            }
+        }
+        opened
+    })
 }
 
 #[test]
@@ -135,4 +187,76 @@ fn a_start_that_cannot_be_says_what_to_do() {
     let error = node(&["--new"]);
     assert!(error.contains("p1.key"), "{error}");
     group.kill(1);
+}
+
+#[test]
+fn the_lightest_protocol_names_a_leader_and_measures_its_link() {
+    let mut group = Group::new(3, "guarantee = 'overlap'");
+    group.start_all();
+    let leader = agreed(&group, 0);
+    let follower = if leader == 1 { 2 } else { 1 };
+    let status = text(&group.ask(follower, &["status"]));
+    assert!(status.contains("guarantee   overlap"), "{status}");
+    let measured = within(Duration::from_secs(30), "the link is measured", || {
+        let measured = text(&group.ask(follower, &["qos", "measure"]));
+        measured.contains("standard deviation").then_some(measured)
+    });
+    assert!(measured.contains(&format!("Link from p{leader}")), "{measured}");
+    assert!(measured.contains("The interval is fixed"), "{measured}");
+    let refused = group.ask(leader, &["transfer", &format!("p{follower}")]);
+    assert!(text(&refused).contains("nfd-l has no transfer"), "{refused:?}");
+    // A farewell, and then a crash.
+    group.signal(leader, "-TERM");
+    assert!(group.ended(leader).success());
+    let next = agreed(&group, leader);
+    group.start(leader);
+    group.agree(next);
+    group.kill(next);
+    let last = agreed(&group, next);
+    group.start(next);
+    group.agree(last);
+    let (_, metrics) = group.http(next, "GET", "/metrics", "").unwrap();
+    assert!(metrics.contains("mandate_qos_watched_seconds"), "{metrics}");
+}
+
+/// Waits until all that run name the same leader, other than that one: in the first moments several may lead.
+fn agreed(group: &Group, except: u32) -> u32 {
+    within(Duration::from_secs(30), "one leader for all", || {
+        let named = |id| {
+            let (_, body) = group.http(id, "GET", "/v1/status", "")?;
+            let status: serde_json::Value = serde_json::from_str(&body).ok()?;
+            status["leader"].as_str()?.strip_prefix('p')?.parse().ok()
+        };
+        let named: Vec<u32> = (1..=group.size).filter_map(named).collect();
+        let leader = *named.first()?;
+        let all = named.iter().all(|other| *other == leader) && named.len() > 1;
+        (all && leader != except).then_some(leader)
+    })
+}
+
+#[test]
+fn a_plan_that_is_kept_current_shows_what_is_wanted_and_what_was_delivered() {
+    let mut group = Group::new(3, "");
+    for id in 1..=3 {
+        let text = std::fs::read_to_string(group.config(id)).unwrap();
+        let text = text.replace("[detection]\n", "[detection]\nmistake_every = '1h'\n");
+        std::fs::write(group.config(id), text).unwrap();
+    }
+    group.start_all();
+    let leader = group.leader();
+    group.agree(leader);
+    group.kill(leader);
+    let next = group.leader_except(&[leader]);
+    group.agree(next);
+    let follower = (1..=3).find(|id| ![leader, next].contains(id)).unwrap();
+    let measured = group.ask(follower, &["-o", "json", "qos", "measure"]);
+    let document: serde_json::Value = serde_json::from_slice(&measured.stdout).unwrap();
+    let quality = &document[0];
+    assert_eq!(quality["wanted"]["mistake_every_s"], 3600.0);
+    assert_eq!(quality["wanted"]["detect_ms"], 400.0);
+    assert_eq!(quality["measured"]["detections"], 1, "{quality}");
+    let (_, metrics) = group.http(follower, "GET", "/metrics", "").unwrap();
+    for name in ["wanted_detection", "wanted_mistake_recurrence", "interval", "detection"] {
+        assert!(metrics.contains(&format!("mandate_qos_{name}_seconds")), "{name}: {metrics}");
+    }
 }

@@ -1,73 +1,34 @@
 //! `mandate run`: a command where leadership is, and nowhere else; and nothing of it left behind.
 
 mod group;
+mod wrapper;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use group::{Group, mandate, within};
-
-const LEASED: &str = "guarantee = 'leased'\nlease = '600ms'";
-
-/// A process that does not outlive its test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// `mandate run` for a member, around a shell script that runs in the group's directory.
-fn run(group: &Group, id: u32, args: &[&str], script: &str) -> Running {
-    let log = fs::File::create(group.directory.path().join(format!("run{id}.log"))).unwrap();
-    let child = mandate()
-        .args(["run", "writer", "--config"])
-        .arg(group.config(id))
-        .args(args)
-        .args(["--", "sh", "-c", script])
-        .current_dir(group.directory.path())
-        .stdin(Stdio::null())
-        .stdout(log.try_clone().unwrap())
-        .stderr(log)
-        .spawn();
-    Running(child.unwrap())
-}
-
-fn lines(path: &Path) -> Vec<String> {
-    fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
-}
-
-fn is_alive(pid: &str) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
-}
-
-fn signal(running: &Running, signal: &str) {
-    let sent = Command::new("kill").args([signal, &running.0.id().to_string()]).status();
-    assert!(sent.unwrap().success());
-}
-
-fn wait(mut running: Running) -> Option<i32> {
-    within(Duration::from_secs(20), "run ends", || running.0.try_wait().unwrap()).code()
-}
+use wrapper::{
+    LEASE, LEASED, Running, file, first_line, gone, is_alive, leading, lines, run, signal, wait,
+    with_text,
+};
 
 /// Who has started the command: the pid of each script, by member.
 fn started(group: &Group) -> Vec<(u32, PathBuf)> {
-    let path = |id: u32| group.directory.path().join(format!("started{id}"));
+    let path = |id: u32| file(group, &format!("started{id}"));
     (1..=group.size).map(|id| (id, path(id))).filter(|(_, path)| path.exists()).collect()
 }
 
 #[test]
 fn the_command_runs_where_leadership_is_and_its_end_gives_it_back() {
-    let group = Group::new(3, LEASED);
+    // A lease that nobody here waits for.
+    let group = Group::new(3, "guarantee = 'leased'\nlease = '20s'");
     let script = |id: u32| {
         format!("echo $MANDATE_ROLE $MANDATE_TERM > started{id}; sleep 0.3; exit {}", 40 + id)
     };
     let start = |id: u32| Some(run(&group, id, &["--new"], &script(id)));
+    let began = Instant::now();
     let mut members: Vec<_> = (1..=3).map(start).collect();
     // One after the other leads, runs its command to the end, and passes its exit code on. The last has
     // no quorum left to lead with.
@@ -82,6 +43,7 @@ fn the_command_runs_where_leadership_is_and_its_end_gives_it_back() {
         }
         (codes.len() == 2).then_some(())
     });
+    assert!(began.elapsed() < Duration::from_secs(20), "a lease was waited for");
     assert!(codes.iter().all(|(expected, code)| *code == Some(*expected)), "{codes:?}");
     assert_eq!(started(&group).len(), 2, "and it has not led");
     let terms: Vec<_> = started(&group).iter().map(|(_, path)| lines(path)[0].clone()).collect();
@@ -91,73 +53,194 @@ fn the_command_runs_where_leadership_is_and_its_end_gives_it_back() {
 #[test]
 fn when_leadership_is_lost_the_whole_tree_is_gone_before_the_lease() {
     let mut group = Group::new(3, LEASED);
-    group.start(2);
-    group.start(3);
     // A child that ignores SIGTERM, and a grandchild that leaves the process group.
-    let script = "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$ > escaped; while :; do date +%s%N >> beats; sleep 0.02; done' & \
-                  echo $$ > child; touch started1; while :; do sleep 0.05; done";
-    let member = run(&group, 1, &["--new"], script);
-    let leader = group.leader();
-    // The daemons elect without it, or p1 leads: bring it there.
-    if !group.directory.path().join("started1").exists() {
-        within(Duration::from_secs(10), "p1 is known", || {
-            let (code, _) = group.http(leader, "POST", "/v1/transfer", r#"{"to":"p1"}"#)?;
-            (code == 204).then_some(())
-        });
-    }
-    let directory = group.directory.path().to_owned();
-    let pid = |name: &str| lines(&directory.join(name)).first().cloned();
-    let (child, escaped) =
-        within(Duration::from_secs(10), "the tree runs", || Some((pid("child")?, pid("escaped")?)));
+    let script = "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$ > escaped; while :; do sleep 0.02; done' & \
+                  while :; do sleep 0.05; done";
+    let member = leading(&mut group, script);
+    let (child, escaped) = (first_line(&group, "child"), first_line(&group, "escaped"));
     assert!(is_alive(&child) && is_alive(&escaped));
     // Both others die: no renewal is answered any more.
     let began = Instant::now();
     group.kill(2);
     group.kill(3);
-    let gone = within(Duration::from_secs(5), "the tree is gone", || {
-        (!is_alive(&child) && !is_alive(&escaped)).then(|| began.elapsed())
+    gone(Duration::from_secs(5), &[&child, &escaped]);
+    let took = began.elapsed();
+    assert!(took < LEASE, "gone after {took:?}, and the lease is {LEASE:?}");
+    assert_eq!(wait(member), Some(5), "{:?}", lines(&file(&group, "run1.log")));
+}
+
+#[test]
+fn what_changes_its_number_faster_than_it_is_looked_at_is_killed() {
+    let group = Group::new(1, LEASED);
+    let hop = file(&group, "hop.sh");
+    // Each starts the next and ends: whoever is seen is gone when it is struck.
+    let script = format!("sh {0} & exit", hop.display());
+    std::fs::write(&hop, script).unwrap();
+    let script = format!("sh {0} & sh {0} & echo $$ > child; sleep 0.5; exit 3", hop.display());
+    let member = run(&group, 1, &["--new"], &script);
+    first_line(&group, "child");
+    within(Duration::from_secs(5), "it hops", || {
+        (!with_text(hop.to_str().unwrap()).is_empty()).then_some(())
     });
-    assert!(gone < Duration::from_millis(600), "gone after {gone:?}, and the lease is 600 ms");
-    assert_eq!(wait(member), Some(5), "{:?}", lines(&directory.join("run1.log")));
+    assert_eq!(wait(member), Some(3));
+    let left = with_text(hop.to_str().unwrap());
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]
-fn a_wrapper_that_is_killed_takes_its_command_along() {
+fn what_a_command_leaves_behind_ends_with_it() {
     let group = Group::new(1, LEASED);
-    let member = run(&group, 1, &["--new"], "echo $$ > child; while :; do sleep 0.05; done");
-    let path = group.directory.path().join("child");
-    let child =
-        within(Duration::from_secs(10), "the command runs", || lines(&path).first().cloned());
-    signal(&member, "-KILL");
-    within(Duration::from_secs(2), "the command is gone", || (!is_alive(&child)).then_some(()));
-    wait(member);
-}
-
-#[test]
-fn a_wrapper_that_is_asked_to_stop_stops_its_command() {
-    let group = Group::new(1, LEASED);
-    let script =
-        "trap 'echo asked > asked; exit 0' TERM; echo $$ > child; while :; do sleep 0.02; done";
+    // A daemon, as they are made: a child of a child that has ended, in a session of its own.
+    let script = "(setsid sh -c 'echo $$ > daemon; while :; do sleep 0.05; done' &); \
+                  while [ ! -s daemon ]; do sleep 0.01; done; exit 7";
     let member = run(&group, 1, &["--new"], script);
-    let path = group.directory.path().join("child");
-    let child =
-        within(Duration::from_secs(10), "the command runs", || lines(&path).first().cloned());
+    assert_eq!(wait(member), Some(7));
+    assert!(!is_alive(&first_line(&group, "daemon")));
+}
+
+#[test]
+fn a_wrapper_that_is_asked_to_stop_stops_its_command_and_passes_its_exit_code_on() {
+    for (kind, expected) in [("-TERM", Some(21)), ("-INT", Some(22))] {
+        let group = Group::new(1, LEASED);
+        let script = "trap 'exit 21' TERM; trap 'exit 22' INT; echo $$ > child; \
+                      while :; do sleep 0.02; done";
+        let member = run(&group, 1, &["--new"], script);
+        let child = first_line(&group, "child");
+        signal(&member, kind);
+        assert_eq!(wait(member), expected);
+        assert!(!is_alive(&child));
+    }
+}
+
+#[test]
+fn a_command_that_does_not_end_when_asked_is_killed_after_a_while() {
+    let group = Group::new(1, LEASED);
+    let member =
+        run(&group, 1, &["--new"], "trap '' TERM; echo $$ > child; while :; do sleep 0.02; done");
+    let child = first_line(&group, "child");
+    let began = Instant::now();
+    signal(&member, "-TERM");
+    assert_eq!(wait(member), Some(128 + 9));
+    assert!(began.elapsed() > Duration::from_secs(4), "it had no time: {:?}", began.elapsed());
+    assert!(!is_alive(&child));
+}
+
+#[test]
+fn other_signals_are_passed_on() {
+    let group = Group::new(1, LEASED);
+    let script = "for kind in HUP USR1 USR2 WINCH; do trap \"echo $kind >> heard\" $kind; done; \
+                  echo $$ > child; while :; do sleep 0.02; done";
+    let member = run(&group, 1, &["--new"], script);
+    first_line(&group, "child");
+    for (number, kind) in ["HUP", "USR1", "USR2", "WINCH"].into_iter().enumerate() {
+        signal(&member, &format!("-{kind}"));
+        within(Duration::from_secs(5), kind, || {
+            let heard = lines(&file(&group, "heard"));
+            (heard.get(number).map(String::as_str) == Some(kind)).then_some(())
+        });
+    }
+    signal(&member, "-TERM");
+    assert_eq!(wait(member), Some(128 + 15));
+}
+
+#[test]
+fn before_it_leads_a_signal_ends_the_wrapper() {
+    let group = Group::new(3, LEASED);
+    let member = run(&group, 1, &["--new"], "echo $$ > child");
+    within(Duration::from_secs(10), "it has begun", || {
+        file(&group, "p1.state").exists().then_some(())
+    });
     signal(&member, "-TERM");
     assert_eq!(wait(member), Some(0));
-    assert!(!is_alive(&child));
-    assert_eq!(lines(&group.directory.path().join("asked")), ["asked"]);
+    assert!(!file(&group, "child").exists());
 }
 
 #[test]
-fn a_command_that_is_not_there_is_named() {
-    let group = Group::new(1, LEASED);
-    let output = mandate()
-        .args(["run", "writer", "--new", "--config"])
-        .arg(group.config(1))
-        .args(["--", "/no/such/command"])
-        .output()
+fn a_command_that_cannot_be_run_is_named_and_told_apart_from_one_that_is_not_there() {
+    let plain = tempfile::NamedTempFile::new().unwrap();
+    let script = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(script.path(), "#!/no/such/interpreter\n").unwrap();
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(script.path(), executable).unwrap();
+    let script = script.into_temp_path();
+    let cases = [
+        ("/no/such/command", 127, "there is no such command"),
+        ("no-such-command-anywhere", 127, "there is no such command"),
+        (plain.path().to_str().unwrap(), 126, "ermission denied"),
+        (script.to_str().unwrap(), 126, "interpreter"),
+    ];
+    for (command, code, words) in cases {
+        let group = Group::new(1, LEASED);
+        let output = mandate()
+            .args(["run", "writer", "--new", "--config"])
+            .arg(group.config(1))
+            .args(["--", command])
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{text}");
+        assert!(text.contains(&format!("could not run {command}")), "{text}");
+        assert!(text.contains(words), "{text}");
+    }
+}
+
+/// Runs the wrapper on a terminal of its own, types there, and returns what was shown.
+fn on_a_terminal(group: &Group, script: &str, typed: &[u8]) -> String {
+    use std::io::{Read, Write};
+    let path = file(group, "script.sh");
+    std::fs::write(&path, script).unwrap();
+    let program = env!("CARGO_BIN_EXE_mandate");
+    let config = group.config(1);
+    let line = format!(
+        "{program} run writer --new --config {} -- sh {}; echo code $?",
+        config.display(),
+        path.display()
+    );
+    // Signals as a terminal would leave them, wherever the tests run.
+    let mut terminal = Command::new("env")
+        .args([
+            "--default-signal=HUP,INT,QUIT,TERM",
+            "script",
+            "-qec",
+            &format!("bash -ic '{line}'"),
+            "/dev/null",
+        ])
+        .current_dir(group.directory.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
         .unwrap();
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success());
-    assert!(text.contains("could not run /no/such/command"), "{text}");
+    let mut input = terminal.stdin.take().unwrap();
+    first_line(group, "child");
+    input.write_all(typed).unwrap();
+    input.flush().unwrap();
+    let mut output = terminal.stdout.take().unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut shown = Vec::new();
+        let _ = output.read_to_end(&mut shown);
+        String::from_utf8_lossy(&shown).into_owned()
+    });
+    let mut terminal = Running(terminal);
+    let until = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < until && terminal.0.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(terminal);
+    reader.join().unwrap()
+}
+
+#[test]
+fn the_command_reads_from_the_terminal_and_ctrl_c_and_ctrl_z_reach_it() {
+    let group = Group::new(1, LEASED);
+    let shown =
+        on_a_terminal(&group, "echo $$ > child; read line; echo got $line; exit 4", b"tea\n");
+    assert!(shown.contains("got tea") && shown.contains("code 4"), "{shown}");
+
+    let group = Group::new(1, LEASED);
+    let script =
+        "trap 'echo interrupted; exit 6' INT; echo $$ > child; while :; do sleep 0.02; done";
+    // Ctrl-Z first: it does not leave the terminal without anyone who reads from it.
+    let shown = on_a_terminal(&group, script, b"\x1a\x03");
+    assert!(shown.contains("interrupted") && shown.contains("code 6"), "{shown}");
 }

@@ -5,9 +5,13 @@
 //! | [`arrivals`] | traces of heartbeats: files, recording from simulated links, replay |
 //! | [`nfd_l`] | the evaluation of NFD-L (quality of service of a leader election) |
 //! | [`rehearsal`] | elections among the servers of a topology, in virtual time |
+//! | [`relay`] | relays between real processes on one host, to cut and slow their ways |
 //! | [`topology`] | where servers are and how far apart |
+//! | [`wan`] | a wide-area network on one machine, for real processes |
 
 pub mod arrivals;
 pub mod nfd_l;
 pub mod rehearsal;
+pub mod relay;
 pub mod topology;
+pub mod wan;

@@ -1,10 +1,13 @@
-//! Where servers are and how far apart: the file that `mandate oracle rank` reads.
+//! Where servers are and how far apart: the file that `mandate oracle rank` and `mandate lab wan` read.
 //!
 //! ```toml
-//! [[rtt]]            # a round trip between two sites; within a site it is 0
+//! [[rtt]]            # a round trip between two sites; within a site it is 0 unless `a` and `b` are the same
 //! a = "slac"
 //! b = "caltech"
 //! ms = 9.88
+//! jitter_ms = 0.1    # optional: the standard deviation of the delay, each way
+//! loss = 0.001       # optional: the share of packets that are lost, each way
+//! mbit = 1000        # optional: megabits a second, each way; unlimited if left out
 //!
 //! [[server]]
 //! id = "p1"
@@ -12,6 +15,10 @@
 //! requests = 333.3   # that clients send to it a second
 //! history = 42       # optional: the position of its log
 //! preference = 1     # optional: higher is better, 0 is neutral, "never" is never a candidate
+//!
+//! [[host]]           # optional: a host that is no member, such as one for clients
+//! name = "client"
+//! site = "slac"
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,8 +35,32 @@ pub const MAX_SERVERS: usize = 1000;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topology {
     servers: Vec<Server>,
-    /// Milliseconds, by pair of sites in order.
-    round_trips: BTreeMap<(String, String), f64>,
+    hosts: Vec<Host>,
+    /// By pair of sites in order.
+    links: BTreeMap<(String, String), SiteLink>,
+}
+
+/// A host that is no server.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
+    /// Its name: letters, digits and hyphens.
+    pub name: String,
+    /// Where it is.
+    pub site: String,
+}
+
+/// What is between two sites. By default nothing: no delay, no loss, no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SiteLink {
+    /// The round trip, in milliseconds.
+    pub round_trip_ms: f64,
+    /// The standard deviation of the delay each way, in milliseconds.
+    pub jitter_ms: f64,
+    /// The share of packets that are lost, each way.
+    pub loss: f64,
+    /// Megabits a second each way, if that is limited.
+    pub mbit: Option<f64>,
 }
 
 /// A server.
@@ -96,6 +127,25 @@ pub enum InvalidTopology {
         /// What stands there.
         ms: f64,
     },
+    /// What a link does to packets is impossible.
+    #[error("between {a} and {b}: {name} is {value}, and must be {wanted}")]
+    Link {
+        /// One site.
+        a: String,
+        /// The other.
+        b: String,
+        /// Which key.
+        name: &'static str,
+        /// What stands there.
+        value: f64,
+        /// What may stand there.
+        wanted: &'static str,
+    },
+    /// A host's name that is none.
+    #[error(
+        "host `{0}`: a name is 1 to 32 small letters, digits and hyphens, and is neither a site, a server nor `all`"
+    )]
+    HostName(String),
     /// One pair of sites twice.
     #[error("the round trip between {0} and {1} is given twice")]
     SamePair(String, String),
@@ -114,6 +164,8 @@ struct File {
     rtt: Vec<RttTable>,
     #[serde(default)]
     server: Vec<ServerTable>,
+    #[serde(default)]
+    host: Vec<Host>,
 }
 
 #[derive(Deserialize)]
@@ -122,6 +174,11 @@ struct RttTable {
     a: String,
     b: String,
     ms: f64,
+    #[serde(default)]
+    jitter_ms: f64,
+    #[serde(default)]
+    loss: f64,
+    mbit: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -156,14 +213,39 @@ impl Topology {
         if let Some(same) = servers.iter().find(|server| !ids.insert(server.id)) {
             return Err(InvalidTopology::SameId(same.id));
         }
-        let round_trips = round_trips(file.rtt)?;
-        let topology = Topology { servers, round_trips };
+        let links = links(file.rtt)?;
+        let topology = Topology { servers, hosts: file.host, links };
+        topology.check_hosts()?;
         topology.check_pairs()?;
         Ok(topology)
     }
 
+    /// A host's name must say which host is meant wherever a server or a site may be named too.
+    fn check_hosts(&self) -> Result<(), InvalidTopology> {
+        let mut taken: BTreeSet<String> = self.sites().cloned().collect();
+        taken.extend(self.servers.iter().map(|server| server.id.to_string()));
+        taken.insert("all".into());
+        let is_name = |name: &str| {
+            let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            (1..=32).contains(&name.len()) && name.chars().all(letters)
+        };
+        match self
+            .hosts
+            .iter()
+            .find(|host| !is_name(&host.name) || !taken.insert(host.name.clone()))
+        {
+            Some(host) => Err(InvalidTopology::HostName(host.name.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn sites(&self) -> impl Iterator<Item = &String> {
+        let servers = self.servers.iter().map(|server| &server.site);
+        servers.chain(self.hosts.iter().map(|host| &host.site))
+    }
+
     fn check_pairs(&self) -> Result<(), InvalidTopology> {
-        let sites: BTreeSet<_> = self.servers.iter().map(|server| &server.site).collect();
+        let sites: BTreeSet<_> = self.sites().collect();
         let pairs = sites.iter().flat_map(|a| sites.iter().map(move |b| (*a, *b)));
         match pairs.into_iter().find(|(a, b)| a < b && self.between(a, b).is_none()) {
             Some((a, b)) => Err(InvalidTopology::MissingPair(a.clone(), b.clone())),
@@ -176,13 +258,24 @@ impl Topology {
         &self.servers
     }
 
+    /// The hosts that are no servers.
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// What is between two sites, if that was said.
+    pub fn link(&self, a: &str, b: &str) -> Option<SiteLink> {
+        let known = self.links.get(&pair(a, b)).copied();
+        if a == b { Some(known.unwrap_or_default()) } else { known }
+    }
+
     /// The round trip between two of the servers, in milliseconds.
     pub fn round_trip_ms(&self, a: &Server, b: &Server) -> f64 {
         self.between(&a.site, &b.site).expect("every pair of sites was checked")
     }
 
     fn between(&self, a: &str, b: &str) -> Option<f64> {
-        if a == b { Some(0.0) } else { self.round_trips.get(&pair(a, b)).copied() }
+        self.link(a, b).map(|link| link.round_trip_ms)
     }
 
     /// What each server knows that is up, when these are `down` and this one leads or led.
@@ -237,17 +330,28 @@ fn server(table: ServerTable) -> Result<Server, InvalidTopology> {
     Ok(Server { id, site, requests, history, preference })
 }
 
-fn round_trips(tables: Vec<RttTable>) -> Result<BTreeMap<(String, String), f64>, InvalidTopology> {
-    let mut round_trips = BTreeMap::new();
-    for RttTable { a, b, ms } in tables {
+fn links(tables: Vec<RttTable>) -> Result<BTreeMap<(String, String), SiteLink>, InvalidTopology> {
+    let mut links = BTreeMap::new();
+    for RttTable { a, b, ms, jitter_ms, loss, mbit } in tables {
         if !(0.0..=86_400_000.0).contains(&ms) {
             return Err(InvalidTopology::RoundTrip { a, b, ms });
         }
-        if round_trips.insert(pair(&a, &b), ms).is_some() {
+        let checks = [
+            ("jitter_ms", jitter_ms, 0.0..=60_000.0, "0 to 60000"),
+            ("loss", loss, 0.0..=1.0, "a share from 0 to 1"),
+            ("mbit", mbit.unwrap_or(1.0), 0.001..=100_000.0, "0.001 to 100000"),
+        ];
+        for (name, value, range, wanted) in checks {
+            if !range.contains(&value) {
+                return Err(InvalidTopology::Link { a, b, name, value, wanted });
+            }
+        }
+        let link = SiteLink { round_trip_ms: ms, jitter_ms, loss, mbit };
+        if links.insert(pair(&a, &b), link).is_some() {
             return Err(InvalidTopology::SamePair(a, b));
         }
     }
-    Ok(round_trips)
+    Ok(links)
 }
 
 fn pair(a: &str, b: &str) -> (String, String) {
@@ -274,6 +378,12 @@ mod tests {
             (format!("{server}preference = 'maybe'\n"), "server p1: preference is `maybe`"),
             (format!("{server}{other}"), "servers are at x and y, but there is no [[rtt]]"),
             (format!("{server}[[rtt]]\na = 'x'\nb = 'y'\nms = -3\n"), "between x and y is -3 ms"),
+            (
+                format!("{server}[[rtt]]\na = 'x'\nb = 'y'\nms = 3\nloss = 5\n"),
+                "between x and y: loss is 5, and must be a share from 0 to 1",
+            ),
+            (format!("{server}[[host]]\nname = 'x'\nsite = 'x'\n"), "host `x`: a name is"),
+            (format!("{server}[[host]]\nname = 'p1'\nsite = 'x'\n"), "host `p1`: a name is"),
             (
                 format!("{server}{}", "[[rtt]]\na = 'x'\nb = 'y'\nms = 3\n".repeat(2)),
                 "between x and y is given twice",

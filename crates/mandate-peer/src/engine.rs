@@ -4,23 +4,21 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use mandate_proto::identity::MemberId;
-use mandate_proto::pole::member::Config;
 use mandate_proto::wire;
 use mandate_runtime::transport::{Delivery, Inbound, Transport};
-use mandate_runtime::{Election, Setup, Start, StartError};
+use mandate_runtime::{Election, Protocol, Setup, Start, StartError};
 use tokio::sync::mpsc;
 
-use crate::links::{Identity, LinkError, LinkEvent, Links, LinksConfig};
+use crate::links::{Identity, IdentityFiles, LinkError, LinkEvent, Links, LinksConfig, Renewal};
 
 /// Frames that wait for the driver, which is busy only while it writes to disk.
 const INBOX: usize = 1024;
 
-/// What the last words may take to arrive: some round trips on most links. If they do not, the others wait
-/// for the lease, as after a crash.
-const FLUSH: Duration = Duration::from_millis(150);
+/// The bit that says that frames are of NFD-L.
+const NFD_L: u32 = 1 << 16;
 
 /// How a member is set up.
 #[derive(Debug)]
@@ -33,8 +31,8 @@ pub struct PeerSetup {
     pub peers: BTreeMap<MemberId, String>,
     /// Who this member is.
     pub identity: Identity,
-    /// The protocol.
-    pub member: Config,
+    /// The protocol, and this member's part in it.
+    pub protocol: Protocol,
     /// Where its state is kept.
     pub state: PathBuf,
     /// What it starts from.
@@ -63,17 +61,17 @@ impl Peer {
     pub async fn start(setup: PeerSetup) -> Result<Self, PeerError> {
         let (links, events) = Links::start(LinksConfig {
             group: setup.group.clone(),
-            me: setup.member.me(),
+            me: setup.protocol.me(),
             listen: setup.listen,
             peers: setup.peers,
             identity: setup.identity,
-            version: wire::VERSION,
+            version: version(&setup.protocol),
         })
         .await?;
         let (inbox, inbound) = mpsc::channel(INBOX);
         let transport = Arc::new(Carrier(links.clone()));
-        let PeerSetup { member: config, group, state, start, .. } = setup;
-        let started = Election::start(Setup { config, group, state, start }, transport, inbound);
+        let PeerSetup { protocol, group, state, start, .. } = setup;
+        let started = Election::start(Setup { protocol, group, state, start }, transport, inbound);
         let election = match started {
             Ok(election) => election,
             Err(error) => {
@@ -90,17 +88,39 @@ impl Peer {
         &self.election
     }
 
+    /// Its links with the others.
+    pub fn links(&self) -> &Links {
+        &self.links
+    }
+
     /// Where it listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.links.local_addr()
     }
 
-    /// Gives leadership back, tells the others, and ends; bounded by three seconds.
+    /// Keeps certificates and key as these files are, by looking at them; see [`Renewal`].
+    pub fn renewal(&self, files: IdentityFiles) -> Renewal {
+        self.links.renewal(files)
+    }
+
+    /// When this member's certificate expires.
+    pub fn certificate_expires(&self) -> Option<SystemTime> {
+        self.links.certificate_expires()
+    }
+
+    /// Gives leadership back, tells the others, and ends when they have heard it; bounded by three seconds.
     pub async fn shutdown(&self) {
         self.election.shutdown().await;
-        // What was said last is still on its way; closing a link drops what has not arrived.
-        tokio::time::sleep(FLUSH).await;
         self.links.close().await;
+    }
+}
+
+/// What members must agree on before they exchange frames: the version of the messages, and which they are.
+/// Members of one group that speak different protocols refuse each other.
+fn version(protocol: &Protocol) -> u32 {
+    match protocol {
+        Protocol::Pole(_) => wire::VERSION,
+        Protocol::NfdL { .. } => NFD_L | wire::VERSION,
     }
 }
 
@@ -110,6 +130,10 @@ struct Carrier(Links);
 impl Transport for Carrier {
     fn send(&self, to: MemberId, delivery: Delivery, frame: Vec<u8>) {
         self.0.send(to, delivery, frame);
+    }
+
+    fn round_trip(&self, to: MemberId) -> Option<Duration> {
+        self.0.round_trip(to)
     }
 }
 

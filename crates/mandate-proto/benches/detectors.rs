@@ -19,7 +19,7 @@ use mandate_proto::detector::phi_accrual::{PhiAccrual, PhiAccrualConfig};
 use mandate_proto::detector::{Beat, FailureDetector, Label};
 use mandate_proto::identity::{Lifetime, MemberId};
 use mandate_proto::machine::{Effects, Machine};
-use mandate_proto::nfd_l::{Boot, Config, Heartbeat, Input, NfdL};
+use mandate_proto::nfd_l::{Boot, Config, Heartbeat, Input, Message, NfdL};
 use mandate_proto::time::{Instant, WallTime};
 
 const INTERVAL: Duration = Duration::from_millis(330);
@@ -104,7 +104,8 @@ fn follow(member: &mut NfdL, beats: std::ops::Range<u64>) {
         let (beat, now) = arrival(i);
         let uptime = INTERVAL * i as u32;
         let heartbeat = Heartbeat { lifetime: Lifetime::new(9), beat, uptime, priority: 0 };
-        let input = Input::Received { from: MemberId::new(1), heartbeat };
+        let input =
+            Input::Received { from: MemberId::new(1), message: Message::Heartbeat(heartbeat) };
         member.handle(black_box(input), now, &mut effects);
         black_box(member.deadline());
     }

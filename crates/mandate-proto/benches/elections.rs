@@ -236,7 +236,7 @@ fn heartbeat((mut member, now, term): (Member, Instant, Term)) -> Member {
 fn ping((mut member, now, _): (Member, Instant, Term)) -> Member {
     feed(&mut member, now, |number| Input::Received {
         from: LEADER,
-        message: Message::Ping { number, requests: 100.0 },
+        message: Message::Ping { number, requests: 100.0, interval: None },
     });
     member
 }

@@ -14,6 +14,7 @@
 //! | [`detector`] | NFD-E, the link estimator, the quality-of-service configurator and recorder |
 //! | [`oracle`] | what makes a good leader: scores by history, requests, latency, preference, and their combination |
 //! | [`pole`] | POLE: leaders elected by scores, with terms and leases |
+//! | [`registers`] | election on a database: rows, conditional writes, leases |
 //! | [`nfd_l`] | NFD-L: a leader election as a failure detector for processes that crash and recover |
 //! | [`wire`] | messages as bytes |
 //!
@@ -43,6 +44,7 @@ pub mod machine;
 pub mod nfd_l;
 pub mod oracle;
 pub mod pole;
+pub mod registers;
 pub mod score;
 pub mod time;
 pub mod timer;

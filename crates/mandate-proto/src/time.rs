@@ -13,6 +13,8 @@ use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// A point on the driver's steady clock: nanoseconds since its origin (enough for 584 years).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
@@ -70,7 +72,7 @@ impl fmt::Display for Instant {
 /// A reading of the calendar clock: nanoseconds since 1970, UTC.
 ///
 /// It may be wrong, and it may be less than an earlier reading.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct WallTime(u64);
 
 impl WallTime {

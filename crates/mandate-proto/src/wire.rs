@@ -13,11 +13,11 @@ use alloc::vec::Vec;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::nfd_l::Heartbeat;
+use crate::nfd_l;
 use crate::pole::member;
 
 /// Rises with every change of a message.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// No frame is longer.
 pub const MAX_BYTES: usize = 256;
@@ -31,7 +31,7 @@ pub trait Wire: Serialize + DeserializeOwned {
     }
 }
 
-impl Wire for Heartbeat {}
+impl Wire for nfd_l::Message {}
 
 impl Wire for member::Message {
     fn is_sound(&self) -> bool {
@@ -67,7 +67,7 @@ pub enum Malformed {
 /// use mandate_proto::pole::member::Message;
 /// use mandate_proto::wire::{decode, encode};
 ///
-/// let ping = Message::Ping { number: 7, requests: 120.0 };
+/// let ping = Message::Ping { number: 7, requests: 120.0, interval: None };
 /// let mut bytes = Vec::new();
 /// encode(&ping, &mut bytes);
 /// assert_eq!(decode(&bytes), Ok(ping));

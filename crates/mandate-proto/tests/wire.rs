@@ -7,7 +7,7 @@ use std::time::Duration;
 use mandate_proto::detector::{Beat, Label};
 use mandate_proto::identity::{Lifetime, MemberId, Term};
 use mandate_proto::machine::{Effects, Machine};
-use mandate_proto::nfd_l::Heartbeat;
+use mandate_proto::nfd_l;
 use mandate_proto::oracle::{Measure, Measured, NoScore, Standing};
 use mandate_proto::pole::installation::{self, Boot, ClaimId, Freed, Guarantee, Promised};
 use mandate_proto::pole::member::{Config, Effect, Input, Member, Message, Moves};
@@ -110,11 +110,12 @@ fn message() -> impl Strategy<Value = Message> {
     let rate = || prop_oneof![0.0..1e6, Just(f64::MAX)];
     let beat = (any::<i64>(), duration())
         .prop_map(|(label, interval)| Beat { label: Label::from_nanos(label), interval });
-    let pong = (number(), rate(), any::<bool>(), prop::option::of(measured()));
+    let pong = (number(), rate(), life(), any::<bool>(), prop::option::of(measured()));
+    let ping = (number(), rate(), prop::option::of(duration()));
     prop_oneof![
-        (number(), rate()).prop_map(|(number, requests)| Message::Ping { number, requests }),
-        pong.prop_map(|(number, requests, has_vote, standing)| {
-            Message::Pong { number, requests, has_vote, standing }
+        ping.prop_map(|(number, requests, interval)| Message::Ping { number, requests, interval }),
+        pong.prop_map(|(number, requests, life, has_vote, standing)| {
+            Message::Pong { number, requests, life, has_vote, standing }
         }),
         (term(), beat).prop_map(|(term, beat)| Message::Heartbeat { term, beat }),
         selection_message().prop_map(Message::Selection),
@@ -151,6 +152,7 @@ fn start(guarantee: Guarantee, effects: &mut Effects<Effect>) -> Member {
     let config = Config::new(MemberId::new(1), members, interval, detect)
         .and_then(|config| config.with_guarantee(guarantee))
         .and_then(|config| config.with_moves(moves))
+        .and_then(|config| config.with_mistakes(detect * 1000, detect, Duration::from_millis(5)))
         .unwrap()
         .with_oracle("latency/10ms, history".parse().unwrap());
     let boot = Boot { stored: None, is_new: true, lifetime: Lifetime::new(3) };
@@ -167,7 +169,7 @@ fn nothing_longer_than_a_message_is_read() {
 #[test]
 fn numbers_that_no_member_sends_are_refused() {
     for requests in [f64::NAN, f64::INFINITY, -1.0] {
-        let bytes = bytes_of(&Message::Ping { number: 1, requests });
+        let bytes = bytes_of(&Message::Ping { number: 1, requests, interval: None });
         assert_eq!(decode::<Message>(&bytes), Err(Malformed::Unsound));
     }
 }
@@ -200,7 +202,7 @@ proptest! {
         if let Ok(message) = decode::<Message>(&bytes) {
             prop_assert_eq!(decode(&bytes_of(&message)), Ok(message));
         }
-        let _ = decode::<Heartbeat>(&bytes);
+        let _ = decode::<nfd_l::Message>(&bytes);
     }
 
     #[test]

@@ -18,12 +18,12 @@ pub struct Clock {
 impl Clock {
     /// A clock that reads zero now.
     pub fn start() -> Self {
-        Clock { origin: read() }
+        Clock { origin: since_boot() }
     }
 
     /// What it reads.
     pub fn now(&self) -> Instant {
-        Instant::ORIGIN + read().saturating_sub(self.origin)
+        Instant::ORIGIN + since_boot().saturating_sub(self.origin)
     }
 }
 
@@ -33,7 +33,8 @@ const CLOCK: ClockId = ClockId::Boottime;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const CLOCK: ClockId = ClockId::Monotonic;
 
-fn read() -> Duration {
+/// What all processes of a host read alike: the time since its start, suspension included.
+pub fn since_boot() -> Duration {
     let now = clock_gettime(CLOCK);
     // Neither is ever negative on a clock that counts from the start of the host.
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)

@@ -5,6 +5,7 @@
 //! its promises. Written to a new file, forced to disk, and renamed over the old one, so that a crash
 //! leaves one or the other. A lock beside it keeps a second process out.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,12 @@ pub struct Owner {
     pub group: String,
     /// The member, as `p5`.
     pub member: String,
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of the group {}", self.member, self.group)
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -50,7 +57,7 @@ pub enum DurableError {
         what: String,
     },
     /// The file is another member's.
-    #[error("{path} is the state of {found:?}, not of {wanted:?}: is it the wrong file?")]
+    #[error("{path} is the state of {found}, not of {wanted}: is it the wrong file?")]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -231,7 +238,10 @@ mod tests {
         assert!(matches!(open(&path), Err(DurableError::InUse { .. })));
         drop(file);
         let other = DurableFile::open::<u64>(&path, owner("p4"));
-        assert!(matches!(other, Err(DurableError::Foreign { .. })));
+        let error = other.unwrap_err();
+        assert!(matches!(error, DurableError::Foreign { .. }));
+        let words = "the state of p5 of the group orders, not of p4 of the group orders";
+        assert!(error.to_string().contains(words), "{error}");
     }
 
     #[test]

@@ -1,28 +1,30 @@
 //! The handle of an election: what an application holds, whatever engine elects.
 
-use std::collections::VecDeque;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, SystemTime};
 
+use mandate_proto::detector::quality::Detection;
 use mandate_proto::identity::{Lifetime, MemberId, Term};
+use mandate_proto::machine::Effects;
+use mandate_proto::nfd_l;
+use mandate_proto::nfd_l::NfdL;
 use mandate_proto::oracle::{Standing, View};
-use mandate_proto::pole::installation::{Boot, Promised};
-use mandate_proto::pole::member::{Config, Event, Figures, NoTransfer, Record};
+use mandate_proto::pole::installation;
+use mandate_proto::pole::member::Member;
+use mandate_proto::time::WallTime;
+use serde::de::DeserializeOwned;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use crate::clock::Clock;
-use crate::driver::{Command, Driver};
+use crate::driver::Driver;
 use crate::durable::{DurableError, DurableFile, Owner};
+use crate::event::{Event, Figures, NoTransfer, Record};
 use crate::mandate::{Board, Mandate};
+use crate::protocol::{Protocol, Spoken};
+use crate::seat::{self, Command, Post, Records};
 use crate::transport::{Inbound, Transport};
-
-/// Events that a slow observer may be behind; older ones are lost to it, and it is told so.
-const EVENTS: usize = 256;
-
-/// Elections that are remembered.
-const RECORDS: usize = 64;
 
 /// How long a shutdown may take: after that the driver is let go.
 const SHUTDOWN: Duration = Duration::from_secs(2);
@@ -45,7 +47,7 @@ pub enum Start {
 #[derive(Debug)]
 pub struct Setup {
     /// The protocol.
-    pub config: Config,
+    pub protocol: Protocol,
     /// The group's name.
     pub group: String,
     /// Where its state is kept.
@@ -134,16 +136,42 @@ pub struct Status {
     pub standing: Standing,
     /// Whether it has a vote.
     pub has_vote: bool,
+    /// How well it watches its leader.
+    pub detection: Detection,
+    /// How often a lease of its own was renewed since the start.
+    pub renewals: u64,
 }
 
 /// A member's part in an election. Cheap to clone; the member stops when it is
 /// [shut down](Election::shutdown) or when the last handle is dropped.
 #[derive(Clone, Debug)]
 pub struct Election {
-    commands: mpsc::UnboundedSender<Command>,
+    post: Post,
+}
+
+/// Sees what a member sees, and cannot do anything: it never contends, and does not keep the member running.
+#[derive(Clone, Debug)]
+pub struct Observer {
     state: watch::Receiver<ElectionState>,
-    events: broadcast::Sender<Event>,
-    records: Arc<Mutex<VecDeque<Record>>>,
+    events: broadcast::WeakSender<Event>,
+    records: Records,
+}
+
+impl Observer {
+    /// Who leads, to watch. It is `Stopped` at the end.
+    pub fn state(&self) -> watch::Receiver<ElectionState> {
+        self.state.clone()
+    }
+
+    /// What happens from now on, with reasons; `None` once the member has ended.
+    pub fn events(&self) -> Option<broadcast::Receiver<Event>> {
+        self.events.upgrade().map(|events| events.subscribe())
+    }
+
+    /// The last elections, the latest first, each with who stood and why it went as it did.
+    pub fn records(&self) -> Vec<Record> {
+        latest_first(&self.records)
+    }
 }
 
 impl Election {
@@ -153,45 +181,55 @@ impl Election {
         transport: Arc<dyn Transport>,
         inbound: mpsc::Receiver<Inbound>,
     ) -> Result<Self, StartError> {
-        let owner = Owner { group: setup.group, member: setup.config.me().to_string() };
-        let (durable, stored) = DurableFile::open::<Promised>(&setup.state, owner)?;
-        match (setup.start, stored.is_some()) {
-            (Start::Stored, false) => return Err(StartError::NoState(setup.state)),
-            (Start::New | Start::Lost, true) => return Err(StartError::HasState(setup.state)),
-            _ => {}
-        }
         let lifetime = Lifetime::new(getrandom::u64().map_err(StartError::Random)?);
-        let boot = Boot { stored, is_new: setup.start == Start::New, lifetime };
-        let board = Board::new(Clock::start());
-        let (commands, received) = mpsc::unbounded_channel();
-        let (state, watched) = watch::channel(ElectionState::Electing);
-        let (events, _) = broadcast::channel(EVENTS);
-        let records = Arc::new(Mutex::new(VecDeque::new()));
-        let election = Election { commands, state: watched, events: events.clone(), records };
-        let remember = {
-            let records = election.records.clone();
-            move |record: Record| remember(&records, record)
-        };
-        let driver =
-            Driver::new(setup.config, boot, board, durable, transport, state, events, remember);
-        tokio::spawn(driver.run(inbound, received));
-        Ok(election)
+        let me = setup.protocol.me();
+        let others = setup.protocol.members().iter().copied().filter(|id| *id != me).collect();
+        let lease = setup.protocol.guarantee().lease().unwrap_or_default();
+        let clock = Clock::start();
+        let ends = seat::pair();
+        match setup.protocol.clone() {
+            Protocol::Pole(config) => {
+                let (durable, stored) = open(&setup)?;
+                let is_new = setup.start == Start::New;
+                let boot = installation::Boot { stored, is_new, lifetime };
+                let mut effects = Effects::new();
+                let machine = Member::start(config, boot, clock.now(), &mut effects);
+                let parts = Parts { durable, transport, others, lease, clock };
+                Ok(run(machine, effects, parts, ends, inbound))
+            }
+            Protocol::NfdL { config, .. } => {
+                let (durable, stored) = open(&setup)?;
+                let boot = nfd_l::Boot { stored, wall: calendar(), lifetime };
+                let mut effects = Effects::new();
+                let machine = NfdL::start(config, boot, clock.now(), &mut effects);
+                let parts = Parts { durable, transport, others, lease, clock };
+                Ok(run(machine, effects, parts, ends, inbound))
+            }
+        }
+    }
+
+    /// One that sees what this member sees, and cannot do anything.
+    pub fn observer(&self) -> Observer {
+        Observer {
+            state: self.state(),
+            events: self.post.events.downgrade(),
+            records: self.post.records.clone(),
+        }
     }
 
     /// Who leads, to watch.
     pub fn state(&self) -> watch::Receiver<ElectionState> {
-        self.state.clone()
+        self.post.state.clone()
     }
 
     /// What happens from now on, with reasons.
     pub fn events(&self) -> broadcast::Receiver<Event> {
-        self.events.subscribe()
+        self.post.events.subscribe()
     }
 
     /// The last elections, the latest first, each with who stood and why it went as it did.
     pub fn records(&self) -> Vec<Record> {
-        let records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
-        records.iter().rev().cloned().collect()
+        latest_first(&self.post.records)
     }
 
     /// Waits until this member leads.
@@ -229,7 +267,8 @@ impl Election {
         F: Future<Output = T>,
     {
         let mandate = self.led().await?;
-        let _resign = ResignOnDrop { commands: self.commands.clone(), term: mandate.term() };
+        let given_back = self.post.given_back.clone();
+        let _resign = ResignOnDrop { given_back, mandate: mandate.clone() };
         tokio::select! {
             biased;
             () = self.lost(&mandate) => Err(LeadError::Lost { term: mandate.term() }),
@@ -238,10 +277,20 @@ impl Election {
     }
 
     /// Gives leadership up, if this member has it, and leaves it to the others. When this returns, the
-    /// mandate does not hold any more, and the others have been told.
+    /// mandate does not hold any more, and the others have been told. Dropped before it returns, leadership may
+    /// be given up or not.
     pub async fn resign(&self) {
+        self.resign_from(None).await;
+    }
+
+    /// Gives up that reign, and no later one.
+    pub async fn give_back(&self, mandate: &Mandate) {
+        self.resign_from(Some(mandate.clone())).await;
+    }
+
+    async fn resign_from(&self, of: Option<Mandate>) {
         let (done, told) = oneshot::channel();
-        let _ = self.commands.send(Command::Resign { term: None, done: Some(done) });
+        let _ = self.post.commands.send(Command::Resign { of, done: Some(done) }).await;
         let _ = told.await;
     }
 
@@ -249,48 +298,107 @@ impl Election {
     /// and the successor has been told; or nothing has changed, and the error says why.
     pub async fn transfer(&self, to: MemberId) -> Result<(), NoTransfer> {
         let (done, told) = oneshot::channel();
-        let _ = self.commands.send(Command::Transfer { to, done });
+        let _ = self.post.commands.send(Command::Transfer { to, done }).await;
         told.await.unwrap_or(Err(NoTransfer::NotLeading))
     }
 
     /// Tells what the oracle may want to know of this member, from now on.
     pub fn set_figures(&self, figures: Figures) {
-        let _ = self.commands.send(Command::Figures(figures));
+        self.post.figures.send_replace(Some(figures));
     }
 
-    /// What this member knows now; `None` if it was shut down, or does not get to answer within a second
-    /// because its disk refuses writes.
+    /// What this member knows now; `None` if it was shut down, or does not get to answer within a second.
     pub async fn status(&self) -> Option<Status> {
         let (done, told) = oneshot::channel();
-        self.commands.send(Command::Status { done }).ok()?;
-        timeout(STATUS, told).await.ok()?.ok()
+        let answer = async {
+            self.post.commands.send(Command::Status { done }).await.ok()?;
+            told.await.ok()
+        };
+        timeout(STATUS, answer).await.ok()?
     }
 
     /// Gives leadership back and stops the member. Bounded: after two seconds it is let go.
     pub async fn shutdown(&self) {
-        let (done, told) = oneshot::channel();
-        if self.commands.send(Command::Stop { done }).is_ok() {
-            let _ = timeout(SHUTDOWN, told).await;
-        }
+        let stopped = async {
+            self.post.stop.send_replace(true);
+            let _ = self.state().wait_for(|state| matches!(state, ElectionState::Stopped)).await;
+        };
+        let _ = timeout(SHUTDOWN, stopped).await;
     }
 }
 
-fn remember(records: &Mutex<VecDeque<Record>>, record: Record) {
-    let mut records = records.lock().unwrap_or_else(PoisonError::into_inner);
-    records.push_back(record);
-    if records.len() > RECORDS {
-        records.pop_front();
+/// What a driver is made of, besides its machine.
+struct Parts {
+    durable: DurableFile,
+    transport: Arc<dyn Transport>,
+    others: Vec<MemberId>,
+    lease: Duration,
+    clock: Clock,
+}
+
+fn run<M: Spoken>(
+    machine: M,
+    effects: Effects<M::Effect>,
+    parts: Parts,
+    (post, seat): (Post, seat::Seat),
+    inbound: mpsc::Receiver<Inbound>,
+) -> Election
+where
+    M::Effect: Send,
+{
+    let driver = Driver {
+        machine,
+        effects,
+        board: Board::new(parts.clock),
+        durable: Arc::new(parts.durable),
+        transport: parts.transport,
+        others: parts.others,
+        lease: parts.lease,
+        seat,
+        deferred: Default::default(),
+        renewals: 0,
+        frame: Vec::new(),
+    };
+    tokio::spawn(driver.run(inbound));
+    Election { post }
+}
+
+/// Opens what the member must not forget, and sees whether that is as it should be.
+fn open<T: DeserializeOwned>(setup: &Setup) -> Result<(DurableFile, Option<T>), StartError> {
+    let owner = Owner { group: setup.group.clone(), member: setup.protocol.me().to_string() };
+    let (durable, stored) = DurableFile::open::<T>(&setup.state, owner)?;
+    match (setup.start, stored.is_some()) {
+        (Start::Stored, false) => Err(StartError::NoState(setup.state.clone())),
+        (Start::New | Start::Lost, true) => Err(StartError::HasState(setup.state.clone())),
+        _ => Ok((durable, stored)),
     }
 }
 
-/// Gives a term back when it goes out of scope, however that comes about.
+fn calendar() -> WallTime {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    WallTime::from_unix_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn latest_first(records: &Records) -> Vec<Record> {
+    let records = records.lock().unwrap_or_else(PoisonError::into_inner);
+    records.iter().rev().cloned().collect()
+}
+
+/// Gives a reign back when it goes out of scope, however that comes about.
 struct ResignOnDrop {
-    commands: mpsc::UnboundedSender<Command>,
-    term: Term,
+    given_back: watch::Sender<Option<Mandate>>,
+    mandate: Mandate,
 }
 
 impl Drop for ResignOnDrop {
     fn drop(&mut self) {
-        let _ = self.commands.send(Command::Resign { term: Some(self.term), done: None });
+        // One that is over does not stand in the way of one that is not.
+        self.given_back.send_if_modified(|given_back| {
+            let is_news = given_back.as_ref().is_none_or(|last| !last.is_later_than(&self.mandate));
+            if is_news {
+                *given_back = Some(self.mandate.clone());
+            }
+            is_news
+        });
     }
 }

@@ -9,6 +9,8 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | [`election`] | the handle |
+//! | [`event`] | what an application is told |
+//! | [`protocol`] | which protocol a group speaks |
 //! | [`mandate`] | the leader's proof, computed at the call |
 //! | [`clock`] | a clock that counts suspension |
 //! | [`durable`] | what must not be forgotten, in one small file |
@@ -18,8 +20,15 @@ pub mod clock;
 mod driver;
 pub mod durable;
 pub mod election;
+pub mod event;
 pub mod mandate;
+pub mod protocol;
+mod seat;
 pub mod transport;
 
-pub use election::{Election, ElectionState, LeadError, Setup, Start, StartError, Status};
+pub use election::{
+    Election, ElectionState, LeadError, Observer, Setup, Start, StartError, Status,
+};
+pub use event::Event;
 pub use mandate::Mandate;
+pub use protocol::{Promise, Protocol};

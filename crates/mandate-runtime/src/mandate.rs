@@ -12,6 +12,8 @@ use crate::clock::Clock;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) term: Term,
+    /// What tells apart two reigns where terms do not.
+    pub(crate) began: Instant,
     pub(crate) until: Option<Instant>,
 }
 
@@ -49,31 +51,48 @@ impl Board {
 #[derive(Clone, Debug)]
 pub struct Mandate {
     term: Term,
+    began: Instant,
     board: Arc<Board>,
 }
 
 impl Mandate {
-    pub(crate) fn new(term: Term, board: Arc<Board>) -> Self {
-        Mandate { term, board }
+    pub(crate) fn new(held: Held, board: Arc<Board>) -> Self {
+        Mandate { term: held.term, began: held.began, board }
+    }
+
+    /// Whether this is the reign that is published, held or not.
+    pub(crate) fn is_of(&self, held: Held) -> bool {
+        (self.term, self.began) == (held.term, held.began)
     }
 
     /// Whether this member leads in this term now. Under `Leased`, no other member's `check` says so at
     /// the same instant, given clocks within the drift allowance; under `Fenced`, it is what this member
-    /// knows.
+    /// knows. Under `Overlap`, it is that this member leads and the others cannot have given it up yet for its
+    /// silence.
     pub fn check(&self) -> bool {
         self.remaining() != Some(Duration::ZERO)
     }
 
-    /// The fencing token.
+    /// The fencing token. Zero under `Overlap`, which has none: a register that checks terms refuses it.
     pub fn term(&self) -> Term {
         self.term
+    }
+
+    /// A number that tells apart two reigns of this process in one term: under `Overlap`, where all have term zero.
+    pub fn reign(&self) -> u64 {
+        self.began.as_nanos()
+    }
+
+    /// Whether this reign began after that one.
+    pub(crate) fn is_later_than(&self, other: &Mandate) -> bool {
+        (self.term, self.began) > (other.term, other.began)
     }
 
     /// How long the lease lasts from now on: zero if this member does not lead, `None` if it leads
     /// without leases.
     pub fn remaining(&self) -> Option<Duration> {
         // Read before the clock, so that a later deadline is not compared with an earlier time.
-        let held = self.board.held().filter(|held| held.term == self.term);
+        let held = self.board.held().filter(|held| self.is_of(*held));
         match held {
             None => Some(Duration::ZERO),
             Some(Held { until: None, .. }) => None,
@@ -96,17 +115,20 @@ mod tests {
     fn it_holds_while_its_term_is_published_and_the_deadline_lies_ahead() {
         let clock = Clock::start();
         let board = Board::new(clock);
-        let mandate = Mandate::new(Term::new(3), board.clone());
+        let held = |term, until| Held { term: Term::new(term), began: Instant::ORIGIN, until };
+        let mandate = Mandate::new(held(3, None), board.clone());
         assert!(!mandate.check());
         let until = Some(clock.now() + Duration::from_secs(60));
-        board.publish(Some(Held { term: Term::new(3), until }));
+        board.publish(Some(held(3, until)));
         assert!(mandate.check());
         assert!(mandate.remaining().unwrap() > Duration::from_secs(50));
-        board.publish(Some(Held { term: Term::new(4), until }));
+        board.publish(Some(held(4, until)));
         assert!(!mandate.check(), "another term");
-        board.publish(Some(Held { term: Term::new(3), until: Some(clock.now()) }));
+        board.publish(Some(held(3, Some(clock.now()))));
         assert!(!mandate.check(), "over");
-        board.publish(Some(Held { term: Term::new(3), until: None }));
+        board.publish(Some(held(3, None)));
         assert!(mandate.check() && mandate.remaining().is_none());
+        board.publish(Some(Held { began: clock.now(), ..held(3, None) }));
+        assert!(!mandate.check(), "another reign");
     }
 }

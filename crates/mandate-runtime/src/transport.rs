@@ -1,5 +1,7 @@
 //! What carries messages between members, as the driver sees it.
 
+use std::time::Duration;
+
 use mandate_proto::identity::MemberId;
 
 /// How a message travels.
@@ -15,6 +17,11 @@ pub enum Delivery {
 pub trait Transport: Send + Sync + 'static {
     /// Sends a frame to one member.
     fn send(&self, to: MemberId, delivery: Delivery, frame: Vec<u8>);
+
+    /// The round trip to a member, where the transport knows it.
+    fn round_trip(&self, _to: MemberId) -> Option<Duration> {
+        None
+    }
 }
 
 /// What arrives.

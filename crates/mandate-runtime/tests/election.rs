@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use mandate_proto::identity::MemberId;
 use mandate_proto::pole::installation::Guarantee;
-use mandate_proto::pole::member::{Config, Event, NoTransfer};
+use mandate_proto::pole::member::{Config, NoTransfer};
 use mandate_runtime::transport::{Delivery, Inbound, Transport};
-use mandate_runtime::{Election, ElectionState, LeadError, Mandate, Setup, Start, StartError};
+use mandate_runtime::{
+    Election, ElectionState, Event, LeadError, Mandate, Protocol, Setup, Start, StartError,
+};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -69,7 +71,8 @@ impl Group {
             .and_then(|config| config.with_guarantee(self.guarantee))
             .unwrap();
         let (inbox, inbound) = mpsc::channel(1024);
-        let setup = Setup { config, group: "test".into(), state: self.path(id), start };
+        let protocol = Protocol::Pole(config);
+        let setup = Setup { protocol, group: "test".into(), state: self.path(id), start };
         let wire = Arc::new(Wire { me: p(id), wires: self.wires.clone() });
         let election = Election::start(setup, wire, inbound)?;
         self.wires.inboxes.lock().unwrap().insert(p(id), inbox);
@@ -249,4 +252,118 @@ async fn elections_are_remembered_and_explained() {
     assert!(!records[0].ranking.candidates.is_empty());
     let status = group.members[&leader].status().await.unwrap();
     assert!(status.state.mandate().is_some() && status.standing.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_whose_disk_refuses_writes_answers_questions_and_can_be_stopped() {
+    let mut group = Group::start(3, LEASED).await;
+    let (leader, mandate) = group.leader().await;
+    let struck = group.other_than(leader);
+    group.follows(struck, leader).await;
+    // Where the next state would be written there is a directory.
+    let in_the_way = group.directory.path().join(format!("p{struck}.new"));
+    std::fs::create_dir(&in_the_way).unwrap();
+    // A higher term has to be promised, and this member cannot.
+    group.members[&leader].resign().await;
+    group.leader_where(|_, later| later.term() > mandate.term()).await;
+    for _ in 0..100 {
+        group.members[&struck].set_figures(Default::default());
+        assert!(group.members[&struck].status().await.is_some());
+    }
+    let other = group.members.remove(&struck).unwrap();
+    let stuck = async { other.resign().await };
+    assert!(timeout(Duration::from_millis(50), stuck).await.is_err(), "it cannot be said");
+    let began = Instant::now();
+    other.shutdown().await;
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert!(matches!(&*other.state().borrow(), ElectionState::Stopped));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_observer_sees_everything_and_keeps_nobody_running() {
+    let mut group = Group::start(3, LEASED).await;
+    let (leader, mandate) = group.leader().await;
+    let observer = group.members[&leader].observer();
+    let mut events = observer.events().unwrap();
+    assert_eq!(observer.records()[0].term, mandate.term());
+    group.members[&leader].resign().await;
+    let lost = async { while !matches!(events.recv().await.unwrap(), Event::Changed(_)) {} };
+    timeout(Duration::from_secs(10), lost).await.unwrap();
+    group.members.clear();
+    let mut state = observer.state();
+    let stopped = state.wait_for(|state| matches!(state, ElectionState::Stopped));
+    timeout(Duration::from_secs(5), stopped).await.unwrap().unwrap();
+}
+
+mod overlap {
+    use super::*;
+    use mandate_proto::nfd_l;
+
+    fn start(group: &mut Group, id: u32, size: u32) {
+        let (interval, detect) = (Duration::from_millis(50), Duration::from_millis(200));
+        let config = nfd_l::Config::new(p(id), interval, detect).unwrap();
+        let protocol = Protocol::NfdL { config, members: (1..=size).map(p).collect() };
+        let (inbox, inbound) = mpsc::channel(1024);
+        let state = group.path(id);
+        let setup = Setup { protocol, group: "test".into(), state, start: Start::New };
+        let wire = Arc::new(Wire { me: p(id), wires: group.wires.clone() });
+        let election = Election::start(setup, wire, inbound).unwrap();
+        group.wires.inboxes.lock().unwrap().insert(p(id), inbox);
+        group.members.insert(id, election);
+    }
+
+    /// Waits until one leads and all others follow it, but for those left out. In the first moments several may lead.
+    async fn settled(group: &Group, left_out: &[u32]) -> (u32, Mandate) {
+        let found = async {
+            loop {
+                let members = group.members.iter().filter(|(id, _)| !left_out.contains(id));
+                let states: Vec<_> =
+                    members.map(|(id, member)| (*id, member.state().borrow().clone())).collect();
+                let leads = |(id, state): &(u32, ElectionState)| {
+                    let mandate = state.mandate().filter(|mandate| mandate.check())?;
+                    Some((*id, mandate.clone()))
+                };
+                let leaders: Vec<_> = states.iter().filter_map(leads).collect();
+                if let [(leader, mandate)] = &leaders[..] {
+                    let follows = |(id, state): &(u32, ElectionState)| {
+                        id == leader
+                            || matches!(state, ElectionState::Following { leader: l, .. } if *l == p(*leader))
+                    };
+                    if states.iter().all(follows) {
+                        return (*leader, mandate.clone());
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        timeout(Duration::from_secs(20), found).await.expect("one leader")
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_leader_is_named_followed_and_replaced_and_has_no_token() {
+        let mut group = Group::start(0, LEASED).await;
+        (1..=3).for_each(|id| start(&mut group, id, 3));
+        let (leader, mandate) = settled(&group, &[]).await;
+        assert_eq!(mandate.term().get(), 0);
+        let refused = group.members[&leader].transfer(p(leader % 3 + 1)).await;
+        assert_eq!(refused, Err(NoTransfer::Unsupported));
+        assert!(mandate.check());
+        let began = Instant::now();
+        group.members[&leader].resign().await;
+        assert!(!mandate.check());
+        let (next, later) = settled(&group, &[]).await;
+        println!("{:?} after a farewell", began.elapsed());
+        assert_ne!(next, leader, "it abstains for a while");
+        // Without a word, too. And the mandate of an earlier reign is not one of a later.
+        group.wires.cut_off.lock().unwrap().push(p(next));
+        let (last, _) = settled(&group, &[next]).await;
+        assert!(later.check(), "on its side it leads on");
+        assert!(last == leader || !mandate.check());
+        let watcher = (1..=3).find(|id| ![next, last].contains(id)).unwrap();
+        let status = group.members[&watcher].status().await.unwrap();
+        assert!(
+            status.detection.service.detections.count + status.detection.service.mistakes.count
+                >= 1
+        );
+    }
 }

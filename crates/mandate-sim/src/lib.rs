@@ -17,6 +17,7 @@
 //! | [`nfd_l`] | NFD-L under simulation, with its invariants, one file each |
 //! | [`installation`] | terms and leases under simulation, with their invariants |
 //! | [`pole`] | election by score, whole: detection, selection, installation, moves |
+//! | [`registers`] | election on a database: slow, ambiguous, restored |
 //!
 //! ```
 //! use mandate_sim::nfd_l::{Options, run};
@@ -35,6 +36,7 @@ pub mod nfd_l;
 pub mod pole;
 mod queue;
 pub mod random;
+pub mod registers;
 pub mod runner;
 pub mod storm;
 pub mod subject;

@@ -1,29 +1,34 @@
 //! The daemon's HTTP interface: for people, for programs in any language, for load balancers.
 //!
-//! On loopback only. A page in a browser on the same host must not be able to depose a leader, so a
-//! request that names another origin is refused.
+//! Its description (`/openapi.json`, `mandate openapi`) is made from the very functions and types that answer.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use axum::extract::{Request, State};
-use axum::http::{Method, StatusCode, header};
-use axum::middleware::{self, Next};
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get, post, put};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router, middleware};
 use mandate_proto::identity::MemberId;
-use mandate_proto::pole::member::Figures;
-use mandate_runtime::{Election, ElectionState};
-use serde::Deserialize;
-use serde_json::json;
+use mandate_runtime::event::{Figures, NoTransfer};
+use mandate_runtime::{Election, ElectionState, Mandate};
+use serde::{Deserialize, Serialize};
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::BroadcastStream;
-use tokio_stream::{Stream, StreamExt};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{InfoBuilder, OpenApi, SecurityRequirement};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::document::{About, StatusDocument};
+use super::access::{Access, admit};
+use super::chronicle::{Chronicle, EventDocument};
+use super::document::{About, ElectionDocument, PeerDocument, StatusDocument};
+use super::mandate_api::{self, Holders};
 use super::metrics::Metrics;
+use super::page;
+use super::serve::Connection;
 
 /// What every request needs.
 #[derive(Clone)]
@@ -31,49 +36,79 @@ pub(crate) struct Node {
     pub(crate) election: Election,
     pub(crate) about: Arc<About>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) chronicle: Arc<Chronicle>,
+    pub(crate) holders: Arc<Holders>,
 }
 
-pub(crate) fn router(node: Node) -> Router {
-    Router::new()
-        .route("/leader", any(leader))
-        .route("/livez", get(async || "alive\n"))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
-        .route("/v1/status", get(status))
-        .route("/v1/members", get(members))
-        .route("/v1/elections", get(elections))
-        .route("/v1/events", get(events))
-        .route("/v1/score", put(score))
-        .route("/v1/resign", post(resign))
-        .route("/v1/transfer", post(transfer))
-        .layer(middleware::from_fn(refuse_other_origins))
-        .with_state(node)
+pub(crate) fn router(node: Node, access: Access) -> Router {
+    let (described, _) = described().split_for_parts();
+    let router = page::routes().fold(described, |router, (path, file)| router.route(path, file));
+    router.layer(middleware::from_fn_with_state(Arc::new(access), admit)).with_state(node)
 }
 
-/// Refuses what a page in a browser might send: requests that name another origin, or another host than
-/// this one (a name that was made to point here).
-async fn refuse_other_origins(request: Request, next: Next) -> Response {
-    let headers = request.headers();
-    let text =
-        |name| headers.get(name).map(|value: &header::HeaderValue| value.to_str().unwrap_or("?"));
-    let host = text(header::HOST).unwrap_or("localhost");
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    let address = name.trim_matches(['[', ']']).parse::<IpAddr>();
-    let is_local = name == "localhost" || address.is_ok_and(|address| address.is_loopback());
-    let is_own = text(header::ORIGIN).is_none_or(|origin| origin == format!("http://{host}"));
-    if is_local && is_own {
-        next.run(request).await
-    } else {
-        let reason = "only requests to a loopback address, and from no page of another origin\n";
-        (StatusCode::FORBIDDEN, reason).into_response()
-    }
+/// Everything but the page's files, with its description.
+fn described() -> OpenApiRouter<Node> {
+    OpenApiRouter::new()
+        .routes(routes!(leader))
+        .routes(routes!(live))
+        .routes(routes!(ready))
+        .routes(routes!(metrics))
+        .routes(routes!(status))
+        .routes(routes!(members))
+        .routes(routes!(elections))
+        .routes(routes!(events))
+        .routes(routes!(score))
+        .routes(routes!(mandate_api::resign))
+        .routes(routes!(mandate_api::mandate))
+        .routes(routes!(mandate_api::hold, mandate_api::let_go))
+        .routes(routes!(transfer))
+        .routes(routes!(description))
 }
 
-/// 200 on the holder of the mandate, computed now; 503 on all others.
-async fn leader(State(node): State<Node>, method: Method) -> Response {
-    if ![Method::GET, Method::HEAD, Method::OPTIONS].contains(&method) {
-        return StatusCode::METHOD_NOT_ALLOWED.into_response();
-    }
+/// The description of the interface.
+pub(crate) fn openapi() -> OpenApi {
+    let (_, mut api) = described().split_for_parts();
+    api.info = InfoBuilder::new()
+        .title("mandate node")
+        .description(Some("What the daemon of a member answers."))
+        .version(env!("CARGO_PKG_VERSION"))
+        .build();
+    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+    let components = api.components.get_or_insert_default();
+    components.add_security_scheme("token", SecurityScheme::Http(bearer));
+    let none: [&str; 0] = [];
+    // A token where one is set up, else nothing.
+    api.security =
+        Some(vec![SecurityRequirement::new("token", none), SecurityRequirement::default()]);
+    api
+}
+
+/// This document.
+#[utoipa::path(
+    get, path = "/openapi.json",
+    responses((status = OK, description = "This document", body = serde_json::Value))
+)]
+async fn description() -> Response {
+    static TEXT: LazyLock<String> = LazyLock::new(|| openapi().to_json().unwrap_or_default());
+    ([(header::CONTENT_TYPE, "application/json")], TEXT.as_str()).into_response()
+}
+
+/// Who leads.
+#[derive(Serialize, ToSchema)]
+struct LeaderDocument {
+    leader: Option<String>,
+    term: Option<u64>,
+}
+
+/// Whether this member leads, computed now. For load balancers.
+#[utoipa::path(
+    method(get, head, options), path = "/leader",
+    responses(
+        (status = OK, description = "This member holds the mandate", body = LeaderDocument),
+        (status = SERVICE_UNAVAILABLE, description = "It does not; who does", body = LeaderDocument),
+    )
+)]
+async fn leader(State(node): State<Node>) -> Response {
     // Not asked of the driver: it may be waiting for its disk, and a balancer must get an answer.
     let state = node.election.state().borrow().clone();
     let (code, leader, term) = match state {
@@ -86,9 +121,26 @@ async fn leader(State(node): State<Node>, method: Method) -> Response {
         _ => (StatusCode::SERVICE_UNAVAILABLE, None, None),
     };
     let leader = leader.map(|leader| leader.to_string());
-    (code, Json(json!({ "leader": leader, "term": term.map(|term| term.get()) }))).into_response()
+    (code, Json(LeaderDocument { leader, term: term.map(|term| term.get()) })).into_response()
 }
 
+/// Whether the daemon runs.
+#[utoipa::path(
+    get, path = "/livez",
+    responses((status = OK, description = "It does", body = String, content_type = "text/plain"))
+)]
+async fn live() -> &'static str {
+    "alive\n"
+}
+
+/// Whether a leader is known.
+#[utoipa::path(
+    get, path = "/readyz",
+    responses(
+        (status = OK, description = "One is", body = String, content_type = "text/plain"),
+        (status = SERVICE_UNAVAILABLE, description = "None is", body = String, content_type = "text/plain"),
+    )
+)]
 async fn ready(State(node): State<Node>) -> Response {
     match node.current().await {
         Some(status) if status.leader.is_some() => "ready\n".into_response(),
@@ -97,87 +149,176 @@ async fn ready(State(node): State<Node>) -> Response {
     }
 }
 
+/// Figures for Prometheus, on standbys as on the leader.
+#[utoipa::path(
+    get, path = "/metrics",
+    responses(
+        (status = OK, description = "The figures", body = String, content_type = "text/plain"),
+        (status = SERVICE_UNAVAILABLE, description = "The member is stopped, or waits for its disk",
+            body = String, content_type = "text/plain"),
+    )
+)]
+async fn metrics(State(node): State<Node>) -> Response {
+    let Some(status) = node.current().await else { return stopped() };
+    let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
+    (kind, node.metrics.text(&status)).into_response()
+}
+
+/// What this member knows.
+#[utoipa::path(
+    get, path = "/v1/status",
+    responses(
+        (status = OK, description = "What it knows", body = StatusDocument),
+        (status = SERVICE_UNAVAILABLE, description = "The member is stopped, or waits for its disk",
+            body = String, content_type = "text/plain"),
+    )
+)]
 async fn status(State(node): State<Node>) -> Response {
     node.current().await.map_or_else(stopped, |status| Json(status).into_response())
 }
 
+/// The other members, as seen from this one.
+#[utoipa::path(
+    get, path = "/v1/members",
+    responses(
+        (status = OK, description = "The others", body = Vec<PeerDocument>),
+        (status = SERVICE_UNAVAILABLE, description = "The member is stopped, or waits for its disk",
+            body = String, content_type = "text/plain"),
+    )
+)]
 async fn members(State(node): State<Node>) -> Response {
     node.current().await.map_or_else(stopped, |status| Json(status.members).into_response())
 }
 
-async fn elections(State(node): State<Node>) -> Response {
-    let records = node.election.records();
-    let documents: Vec<_> = records.iter().map(|record| node.about.election(record)).collect();
-    Json(documents).into_response()
+/// The last elections, the latest first, each with who stood and why it went as it did.
+#[utoipa::path(
+    get, path = "/v1/elections",
+    responses((status = OK, description = "The elections", body = Vec<ElectionDocument>))
+)]
+async fn elections(State(node): State<Node>) -> Json<Vec<ElectionDocument>> {
+    Json(node.chronicle.elections())
 }
 
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct After {
+    /// Begin with what came after this event; 0 for all that is kept. Without it, with what happens from now
+    /// on. A header `Last-Event-ID` goes before it.
+    after: Option<u64>,
+}
+
+/// What happens, as it happens: server-sent events, the data of each an event as JSON.
+#[utoipa::path(
+    get, path = "/v1/events", params(After),
+    responses(
+        (status = OK, description = "A stream", body = EventDocument, content_type = "text/event-stream"),
+        (status = SERVICE_UNAVAILABLE, description = "Too many read already", body = String,
+            content_type = "text/plain"),
+    )
+)]
 async fn events(
     State(node): State<Node>,
-) -> Sse<impl Stream<Item = Result<sse::Event, Infallible>>> {
-    let told = BroadcastStream::new(node.election.events());
-    let shown = told.map(|event| {
-        let text = match event {
-            Ok(event) => super::event_text(&event),
-            Err(missed) => format!("{missed}: this reader is too slow"),
-        };
-        Ok(sse::Event::default().data(text))
+    Extension(connection): Extension<Connection>,
+    Query(After { after }): Query<After>,
+    headers: HeaderMap,
+) -> Response {
+    if !connection.become_stream() {
+        let reason = "too many read this stream already\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, reason).into_response();
+    }
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+    let (missed, news) = node.chronicle.follow(last.or(after));
+    let news = BroadcastStream::new(news).map(|event| {
+        event.unwrap_or_else(|lagged| {
+            let tokio_stream::wrappers::errors::BroadcastStreamRecvError::Lagged(count) = lagged;
+            Arc::new(EventDocument::missed(count))
+        })
     });
-    Sse::new(shown).keep_alive(KeepAlive::default())
+    let shown = tokio_stream::iter(missed).chain(news).map(|event| sent(&event));
+    Sse::new(shown).keep_alive(KeepAlive::default()).into_response()
 }
 
-#[derive(Deserialize)]
+fn sent(event: &EventDocument) -> Result<sse::Event, Infallible> {
+    let data = serde_json::to_string(event).unwrap_or_default();
+    let sent = sse::Event::default().data(data);
+    Ok(match event.id {
+        Some(id) => sent.id(id.to_string()),
+        None => sent,
+    })
+}
+
+/// What the oracle may want to know of this member; what is left out is unknown from now on.
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Score {
+struct ScoreRequest {
+    /// The position of its log.
     history: Option<u64>,
+    /// Requests a second that clients send to it.
     #[serde(default)]
     requests: f64,
+    /// The application's own figure; more is better.
     application: Option<f64>,
 }
 
-async fn score(State(node): State<Node>, Json(score): Json<Score>) -> Response {
+/// Tells what the oracle may want to know of this member.
+#[utoipa::path(
+    put, path = "/v1/score", request_body = ScoreRequest,
+    responses(
+        (status = NO_CONTENT, description = "Noted"),
+        (status = UNPROCESSABLE_ENTITY, description = "It makes no sense", body = String,
+            content_type = "text/plain"),
+    )
+)]
+async fn score(State(node): State<Node>, Json(score): Json<ScoreRequest>) -> Response {
     let finite = score.requests.is_finite() && score.application.is_none_or(f64::is_finite);
     if !finite || score.requests < 0.0 {
         let reason = "requests must be zero or more, and all figures finite\n";
         return (StatusCode::UNPROCESSABLE_ENTITY, reason).into_response();
     }
-    let Score { history, requests, application } = score;
+    let ScoreRequest { history, requests, application } = score;
     node.election.set_figures(Figures { history, requests, application });
     StatusCode::NO_CONTENT.into_response()
 }
 
-async fn resign(State(node): State<Node>) -> Response {
-    let before = node.current().await;
-    if !before.is_some_and(|status| ["leading", "jeopardy"].contains(&status.state.as_str())) {
-        return (StatusCode::CONFLICT, "this member does not lead; ask the leader\n")
-            .into_response();
-    }
-    node.election.resign().await;
-    StatusCode::NO_CONTENT.into_response()
-}
-
-#[derive(Deserialize)]
+/// To whom.
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Transfer {
+struct TransferRequest {
+    /// The successor, such as `p2`.
     to: String,
 }
 
-async fn transfer(State(node): State<Node>, Json(request): Json<Transfer>) -> Response {
+/// Has this member hand leadership over.
+#[utoipa::path(
+    post, path = "/v1/transfer", request_body = TransferRequest,
+    responses(
+        (status = NO_CONTENT, description = "Handed over"),
+        (status = CONFLICT, description = "Why not; nothing has changed", body = String,
+            content_type = "text/plain"),
+        (status = UNPROCESSABLE_ENTITY, description = "That is no member's name", body = String,
+            content_type = "text/plain"),
+    )
+)]
+async fn transfer(State(node): State<Node>, Json(request): Json<TransferRequest>) -> Response {
     let to: MemberId = match request.to.parse() {
         Ok(to) => to,
         Err(error) => {
             return (StatusCode::UNPROCESSABLE_ENTITY, format!("{error}\n")).into_response();
         }
     };
-    match node.election.transfer(to).await {
-        Ok(()) => StatusCode::NO_CONTENT.into_response(),
-        Err(reason) => (StatusCode::CONFLICT, format!("{reason}\n")).into_response(),
+    // On its own: it is carried out also if whoever asked does not wait for it.
+    let transferred = tokio::spawn(async move {
+        // A transfer that cannot be is no reason to end anyone's command.
+        node.could_transfer(to).await?;
+        let _ending = node.holders.end().await;
+        node.election.transfer(to).await
+    });
+    match transferred.await {
+        Ok(Ok(())) => StatusCode::NO_CONTENT.into_response(),
+        Ok(Err(reason)) => (StatusCode::CONFLICT, format!("{reason}\n")).into_response(),
+        Err(_) => stopped(),
     }
-}
-
-async fn metrics(State(node): State<Node>) -> Response {
-    let Some(status) = node.current().await else { return stopped() };
-    let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
-    (kind, node.metrics.text(&status)).into_response()
 }
 
 fn stopped() -> Response {
@@ -186,8 +327,26 @@ fn stopped() -> Response {
 }
 
 impl Node {
+    /// What can be said against a transfer beforehand.
+    async fn could_transfer(&self, to: MemberId) -> Result<(), NoTransfer> {
+        let status = self.election.status().await.ok_or(NoTransfer::NotLeading)?;
+        if !status.state.mandate().is_some_and(Mandate::check) {
+            return Err(NoTransfer::NotLeading);
+        }
+        if !self.about.has_terms {
+            return Err(NoTransfer::Unsupported);
+        }
+        if to == self.about.me || !self.about.members.contains(&to) {
+            return Err(NoTransfer::NotAMember);
+        }
+        if status.suspected.contains(&to) {
+            return Err(NoTransfer::NoAnswer);
+        }
+        Ok(())
+    }
+
     async fn current(&self) -> Option<StatusDocument> {
         let status = self.election.status().await?;
-        Some(self.about.status(&status))
+        Some(self.about.status(&status, self.chronicle.started_ms()))
     }
 }

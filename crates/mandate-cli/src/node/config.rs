@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::Context;
+use mandate_peer::links::IdentityFiles;
 use mandate_proto::identity::MemberId;
-use mandate_proto::oracle::{Oracle, Preference};
-use mandate_proto::pole::installation::Guarantee;
-use mandate_proto::pole::member::{Config, Moves};
+use mandate_runtime::Protocol;
 use serde::Deserialize;
 
+use super::access::{AccessFiles, AccessTable};
+use super::tables::{self, Tables};
 use crate::input;
 
 /// A configuration is a page or two.
@@ -24,7 +24,7 @@ pub(crate) const EXAMPLE: &str = r#"A configuration file:
   member = "p1"                # this one
   listen = "127.0.0.1:7101"    # for the other members; UDP and TCP
   state = "p1.state"           # what must not be forgotten; beside this file unless absolute
-  api = "127.0.0.1:8101"       # for you and your programs; only loopback for now
+  api = "127.0.0.1:8101"       # for you and your programs, and a page for your browser
 
   [peers]                      # all others
   p2 = "127.0.0.1:7102"
@@ -36,12 +36,20 @@ pub(crate) const EXAMPLE: &str = r#"A configuration file:
   key = "certs/p1.key"
 
   # Everything below may be left out.
+  [api_access]                 # needed where `api` is no loopback address: a token, or TLS, or both
+  token_file = "api.token"     # 16 characters or more, in a file that only you can read
+  certificate = "api.pem"      # what browsers and `--ca` trust
+  key = "api.key"
+
   [detection]
   interval = "330ms"           # between heartbeats; see `mandate qos plan`
   within = "1s"                # a crash is noticed
+  mistake_every = "1h"         # with this, links are measured and the interval is kept such that a leader is
+  mistake_lasts = "1s"         #   wrongly suspected at most so often and so long; without, it stays as it is
+  min_interval = "10ms"        # never closer together, whatever the link is like
 
   [election]
-  guarantee = "leased"         # or "fenced"
+  guarantee = "leased"         # or "fenced", or "overlap" (nfd-l: lightest, no terms, no scores)
   lease = "1s"                 # default: as long as `within`
   drift_per_mille = 10         # how much of the lease is allowed for clocks that drift
   timeout = "500ms"            # longer than a round trip; default: `within`
@@ -63,13 +71,15 @@ struct File {
     state: PathBuf,
     api: SocketAddr,
     #[serde(default)]
+    api_access: AccessTable,
+    #[serde(default)]
     peers: BTreeMap<String, String>,
     tls: Tls,
     #[serde(default)]
-    detection: Detection,
+    detection: tables::Detection,
     #[serde(default)]
-    election: Election,
-    moves: Option<MovesTable>,
+    election: tables::Election,
+    moves: Option<tables::Moves>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -80,40 +90,6 @@ struct Tls {
     key: PathBuf,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Detection {
-    interval: String,
-    within: String,
-}
-
-impl Default for Detection {
-    fn default() -> Self {
-        Detection { interval: "330ms".into(), within: "1s".into() }
-    }
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Election {
-    guarantee: Option<String>,
-    lease: Option<String>,
-    drift_per_mille: Option<u16>,
-    timeout: Option<String>,
-    oracle: Option<String>,
-    preference: Option<toml::Value>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MovesTable {
-    every: Option<String>,
-    threshold: Option<f64>,
-    tenure: Option<String>,
-    #[serde(default)]
-    shadow: bool,
-}
-
 /// A member's setup, resolved and checked.
 #[derive(Debug)]
 pub(crate) struct NodeConfig {
@@ -121,14 +97,21 @@ pub(crate) struct NodeConfig {
     pub(crate) listen: SocketAddr,
     pub(crate) state: PathBuf,
     pub(crate) api: SocketAddr,
+    pub(crate) access: AccessFiles,
     pub(crate) peers: BTreeMap<MemberId, String>,
     pub(crate) ca: PathBuf,
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
-    pub(crate) member: Config,
+    pub(crate) protocol: Protocol,
 }
 
 impl NodeConfig {
+    /// Where certificates and key are.
+    pub(crate) fn identity_files(&self) -> IdentityFiles {
+        let (ca, chain, key) = (self.ca.clone(), self.certificate.clone(), self.key.clone());
+        IdentityFiles { ca, chain, key }
+    }
+
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = input::read_text(path, MAX_BYTES)?;
         NodeConfig::parse(&text, path.parent().unwrap_or(Path::new("")))
@@ -137,12 +120,7 @@ impl NodeConfig {
 
     fn parse(text: &str, directory: &Path) -> anyhow::Result<Self> {
         let file: File = toml::from_str(text)?;
-        anyhow::ensure!(
-            file.api.ip().is_loopback(),
-            "api is {}: only a loopback address is possible, such as 127.0.0.1:{}",
-            file.api,
-            file.api.port()
-        );
+        let access = file.api_access.resolve(file.api, directory)?;
         let me: MemberId = file.member.parse().context("member")?;
         let mut peers = BTreeMap::new();
         for (id, address) in &file.peers {
@@ -153,81 +131,23 @@ impl NodeConfig {
             anyhow::ensure!(has_port, "[peers] {id} is `{address}`: write host:port");
             peers.insert(id, address.clone());
         }
-        let member = member(me, &peers, &file)?;
+        let tables =
+            Tables { detection: file.detection, election: file.election, moves: file.moves };
+        let protocol = tables.protocol(me, peers.keys().copied())?;
         let beside = |path: &Path| directory.join(path);
         Ok(NodeConfig {
             group: file.group,
             listen: file.listen,
             state: beside(&file.state),
             api: file.api,
+            access,
             peers,
             ca: beside(&file.tls.ca),
             certificate: beside(&file.tls.certificate),
             key: beside(&file.tls.key),
-            member,
+            protocol,
         })
     }
-}
-
-fn member(me: MemberId, peers: &BTreeMap<MemberId, String>, file: &File) -> anyhow::Result<Config> {
-    let interval = duration("[detection] interval", &file.detection.interval)?;
-    let within = duration("[detection] within", &file.detection.within)?;
-    let mut config = Config::new(me, peers.keys().copied(), interval, within)?;
-    let election = &file.election;
-    let lease = election.lease.as_deref().map(|text| duration("[election] lease", text));
-    let lease = lease.transpose()?.unwrap_or(within);
-    let guarantee = match election.guarantee.as_deref().unwrap_or("leased") {
-        "leased" => {
-            let allowance_per_mille = election.drift_per_mille.unwrap_or(10);
-            Guarantee::Leased { lease, allowance_per_mille }
-        }
-        "fenced" => Guarantee::Fenced,
-        other => anyhow::bail!("[election] guarantee is `{other}`, and must be leased or fenced"),
-    };
-    config = config.with_guarantee(guarantee)?;
-    if let Some(timeout) = &election.timeout {
-        config = config.with_timeout(duration("[election] timeout", timeout)?)?;
-    }
-    if let Some(oracle) = &election.oracle {
-        let oracle: Oracle = oracle.parse().context("[election] oracle")?;
-        config = config.with_oracle(oracle);
-    }
-    config = config.with_preference(preference(election.preference.as_ref())?);
-    if let Some(table) = &file.moves {
-        config = config.with_moves(moves(table)?)?;
-    }
-    Ok(config)
-}
-
-fn preference(value: Option<&toml::Value>) -> anyhow::Result<Preference> {
-    match value {
-        None => Ok(Preference::default()),
-        Some(toml::Value::Integer(rank)) => {
-            Ok(Preference::Rank(i32::try_from(*rank).context("[election] preference")?))
-        }
-        Some(toml::Value::String(word)) if word == "never" => Ok(Preference::Never),
-        Some(other) => anyhow::bail!(
-            "[election] preference is {other}, and must be a whole number or \"never\""
-        ),
-    }
-}
-
-fn moves(table: &MovesTable) -> anyhow::Result<Moves> {
-    let defaults = Moves::default();
-    let time = |name, text: &Option<String>, default| {
-        text.as_deref().map_or(Ok(default), |text| duration(name, text))
-    };
-    Ok(Moves {
-        every: time("[moves] every", &table.every, defaults.every)?,
-        threshold: table.threshold.unwrap_or(defaults.threshold),
-        tenure: time("[moves] tenure", &table.tenure, defaults.tenure)?,
-        shadow: table.shadow,
-    })
-}
-
-fn duration(name: &str, text: &str) -> anyhow::Result<Duration> {
-    humantime::parse_duration(text)
-        .with_context(|| format!("{name} is `{text}`: write a duration such as 330ms or 1s"))
 }
 
 #[cfg(test)]
@@ -244,19 +164,43 @@ mod tests {
     fn the_example_of_the_help_can_be_used() {
         let config = NodeConfig::parse(&example(), Path::new("/etc/orders")).unwrap();
         assert_eq!(config.state, Path::new("/etc/orders/p1.state"));
-        assert_eq!(config.member.members().len(), 3);
-        assert!(config.member.moves().is_some());
+        assert_eq!(config.protocol.members().len(), 3);
+        let Protocol::Pole(member) = config.protocol else { panic!("leases are by score") };
+        assert!(member.moves().is_some() && member.wanted().is_some());
+    }
+
+    #[test]
+    fn an_api_that_others_can_reach_needs_a_token_or_tls() {
+        let text = example().replacen("127.0.0.1:8101", "0.0.0.0:8101", 1);
+        let access = |lines: &[&str]| {
+            let without = |text: String, line: &&str| text.replacen(line, "", 1);
+            let text = lines.iter().fold(text.clone(), without);
+            NodeConfig::parse(&text, Path::new("")).map(drop)
+        };
+        let token = "token_file = \"api.token\"";
+        let tls = ["certificate = \"api.pem\"", "key = \"api.key\""];
+        assert!(access(&[]).is_ok() && access(&[token]).is_ok() && access(&tls).is_ok());
+        let error = access(&[token, tls[0], tls[1]]).unwrap_err();
+        assert!(format!("{error:#}").contains("needs [api_access] with a token_file"), "{error:#}");
     }
 
     #[test]
     fn what_is_wrong_is_named_with_what_to_write() {
         let cases = [
-            ("127.0.0.1:8101", "0.0.0.0:8101", "only a loopback address"),
+            ("\nkey = \"api.key\"", "", "give both, or neither"),
             ("p2 = \"127.0.0.1:7102\"", "p1 = \"x:1\"", "which is this member itself"),
             ("\"127.0.0.1:7102\"", "\"127.0.0.1\"", "write host:port"),
             ("\"330ms\"", "\"fast\"", "[detection] interval is `fast`"),
             ("\"330ms\"", "\"2s\"", "must be shorter than the detection time"),
-            ("\"leased\"", "\"safe\"", "must be leased or fenced"),
+            ("\"leased\"", "\"safe\"", "must be leased, fenced or overlap"),
+            (
+                "\"leased\"",
+                "\"overlap\"",
+                "[election] lease has no meaning with guarantee = \"overlap\"",
+            ),
+            ("mistake_every = \"1h\"", "", "[detection] mistake_lasts needs mistake_every"),
+            ("mistake_every = \"1h\"", "mistake_every = \"0s\"", "must be longer than zero"),
+            ("\"10ms\"        #", "\"1s\"        #", "least interval"),
             ("latency/10ms", "latency/10", "10ms"),
             ("preference = 1", "preference = 1.5", "a whole number or \"never\""),
             ("group =", "gruop =", "unknown field `gruop`"),

@@ -1,17 +1,23 @@
 //! What the daemon says of itself, as JSON: the same for the API and for the commands that show it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use mandate_proto::identity::MemberId;
-use mandate_proto::oracle::{Candidate, Oracle, Standing, describe};
-use mandate_proto::pole::member::Record;
+use mandate_proto::oracle::{Candidate, Measure, Oracle, Standing, describe};
+use mandate_proto::pole::installation::Reason;
+use mandate_runtime::event::{Cause, Record};
 use mandate_runtime::{ElectionState, Status};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
+use super::chronicle::now_ms;
+use super::quality::QualityDocument;
 use crate::oracle_rank::reason;
+use crate::output::ms;
 
 /// A member's state.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct StatusDocument {
     pub(crate) group: String,
     pub(crate) member: String,
@@ -21,18 +27,32 @@ pub(crate) struct StatusDocument {
     pub(crate) term: Option<u64>,
     /// How long the lease lasts from now on; absent without leases, and on followers.
     pub(crate) lease_remaining_ms: Option<f64>,
+    /// How long a whole lease lasts; absent without leases.
+    pub(crate) lease_ms: Option<f64>,
     pub(crate) guarantee: String,
     pub(crate) oracle: String,
     pub(crate) has_vote: bool,
+    /// How often a lease of this member was renewed since its start.
+    pub(crate) renewals: u64,
+    /// When the daemon was started, and what its clock reads now, in milliseconds since 1970.
+    pub(crate) started_ms: u64,
+    pub(crate) now_ms: u64,
+    /// Requests a second that clients send to this member, as it was told.
+    pub(crate) requests: f64,
     /// What this member measures of itself, by term of the oracle.
     pub(crate) figures: BTreeMap<String, String>,
+    /// The same as numbers, in the unit of each measure; what is not known is left out.
+    pub(crate) values: BTreeMap<String, f64>,
     /// Why it is no candidate, if it is none.
     pub(crate) not_a_candidate: Option<String>,
     pub(crate) members: Vec<PeerDocument>,
+    /// How well leaders are watched: one entry, of the leader that is followed.
+    #[serde(default)]
+    pub(crate) quality: Vec<QualityDocument>,
 }
 
 /// Another member, as seen from this one.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct PeerDocument {
     pub(crate) id: String,
     pub(crate) suspected: bool,
@@ -41,12 +61,18 @@ pub(crate) struct PeerDocument {
 }
 
 /// An election.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ElectionDocument {
     pub(crate) term: u64,
     pub(crate) leader: String,
     pub(crate) former: Option<String>,
     pub(crate) cause: String,
+    /// The cause in words.
+    pub(crate) why: String,
+    /// When it ended, in milliseconds since 1970 by this host's clock.
+    pub(crate) at_ms: u64,
+    /// When this member saw that leader's time end; absent while it lasts.
+    pub(crate) until_ms: Option<u64>,
     pub(crate) ended: Option<String>,
     pub(crate) selection_ms: f64,
     pub(crate) installation_ms: f64,
@@ -56,7 +82,7 @@ pub(crate) struct ElectionDocument {
 }
 
 /// A candidate.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct CandidateDocument {
     pub(crate) id: String,
     /// What it measured of itself, by term of the oracle.
@@ -72,11 +98,15 @@ pub(crate) struct About {
     pub(crate) me: MemberId,
     pub(crate) members: Vec<MemberId>,
     pub(crate) guarantee: String,
+    /// How long a lease lasts; `None` without leases.
+    pub(crate) lease: Option<Duration>,
+    /// Not with NFD-L.
+    pub(crate) has_terms: bool,
     pub(crate) oracle: Oracle,
 }
 
 impl About {
-    pub(crate) fn status(&self, status: &Status) -> StatusDocument {
+    pub(crate) fn status(&self, status: &Status, started_ms: u64) -> StatusDocument {
         let (name, leader, term) = match &status.state {
             ElectionState::Electing => ("electing", None, None),
             ElectionState::Stopped => ("stopped", None, None),
@@ -97,14 +127,21 @@ impl About {
             member: self.me.to_string(),
             state: name.into(),
             leader: leader.map(|leader| leader.to_string()),
-            term: term.map(|term| term.get()),
-            lease_remaining_ms: remaining.map(|left| left.as_secs_f64() * 1000.0),
+            term: term.filter(|_| self.has_terms).map(|term| term.get()),
+            lease_remaining_ms: remaining.filter(|_| self.has_terms).map(ms),
+            lease_ms: self.lease.map(ms),
             guarantee: self.guarantee.clone(),
             oracle: self.oracle.to_string(),
             has_vote: status.has_vote,
+            renewals: status.renewals,
+            started_ms,
+            now_ms: now_ms(),
+            requests: status.view.request_rates.get(&self.me).copied().unwrap_or(0.0),
             figures: self.figures(&status.standing),
+            values: self.values(&status.standing),
             not_a_candidate: status.standing.err().map(|reason| reason.to_string()),
             members: self.peers(status),
+            quality: vec![QualityDocument::new(&status.detection)],
         }
     }
 
@@ -113,21 +150,34 @@ impl About {
         let peer = |id: &MemberId| PeerDocument {
             id: id.to_string(),
             suspected: status.suspected.contains(id),
-            round_trip_ms: status.view.round_trips.get(id).map(|time| time.as_secs_f64() * 1000.0),
+            round_trip_ms: status.view.round_trips.get(id).copied().map(ms),
             requests: status.view.request_rates.get(id).copied().unwrap_or(0.0),
         };
         others.map(peer).collect()
     }
 
     fn figures(&self, standing: &Standing) -> BTreeMap<String, String> {
-        let values = standing.as_ref().map_or(&[][..], |measured| measured.values.components());
-        let terms = self.oracle.terms().iter().zip(values);
-        terms
-            .map(|(term, value)| (term.measure.name().into(), describe(term.measure, *value)))
-            .collect()
+        let measured = self.measured(standing);
+        measured.map(|(measure, value)| (measure.name().into(), describe(measure, value))).collect()
     }
 
-    pub(crate) fn election(&self, record: &Record) -> ElectionDocument {
+    fn values(&self, standing: &Standing) -> BTreeMap<String, f64> {
+        // The worst of all numbers stands for one that is not known.
+        let known = self.measured(standing).filter(|(_, value)| value.abs() < f64::MAX);
+        known.map(|(measure, value)| (measure.name().into(), value)).collect()
+    }
+
+    /// What each term of the oracle measured.
+    fn measured<'a>(
+        &self,
+        standing: &'a Standing,
+    ) -> impl Iterator<Item = (Measure, f64)> + use<'a, '_> {
+        let values = standing.as_ref().map_or(&[][..], |measured| measured.values.components());
+        self.oracle.terms().iter().zip(values).map(|(term, value)| (term.measure, *value))
+    }
+
+    /// An election that ended at that time of day.
+    pub(crate) fn election(&self, record: &Record, at_ms: u64) -> ElectionDocument {
         let candidate = |candidate: &Candidate| CandidateDocument {
             id: candidate.id.to_string(),
             figures: candidate.measured.map_or_else(BTreeMap::new, |it| self.figures(&Ok(it))),
@@ -139,12 +189,36 @@ impl About {
             leader: record.leader.to_string(),
             former: record.former.map(|former| former.to_string()),
             cause: format!("{:?}", record.cause),
+            why: in_words(record.cause).into(),
+            at_ms,
+            until_ms: None,
             ended: record.ended.map(|ended| format!("{ended:?}")),
-            selection_ms: record.selection.as_secs_f64() * 1000.0,
-            installation_ms: record.installation.as_secs_f64() * 1000.0,
+            selection_ms: ms(record.selection),
+            installation_ms: ms(record.installation),
             rounds: record.rounds,
             suspected: record.suspected.iter().map(MemberId::to_string).collect(),
             candidates: record.ranking.candidates.iter().map(candidate).collect(),
         }
+    }
+}
+
+/// Why a leader was looked for, in words.
+fn in_words(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Start => "this member was started",
+        Cause::Silence => "the leader fell silent",
+        Cause::NoAnswer => "the leader did not answer",
+        Cause::LeaderRestarted => "the leader was restarted",
+        Cause::Released => "the leader gave its term back",
+        Cause::NotInstalled => "who was selected did not come to lead in time",
+        Cause::SelectedGone => "who was selected did not answer",
+        Cause::Invited => "another member looked for a leader",
+        Cause::Lost(Reason::Resigned) => "this member resigned",
+        Cause::Lost(Reason::Transferred) => "this member handed over",
+        Cause::Lost(Reason::Superseded) => "a higher term exists",
+        Cause::Lost(Reason::Expired) => "this member's renewals were not answered in time",
+        Cause::Lost(Reason::NoQuorum) => "no quorum promised this member the term",
+        Cause::Lost(Reason::NoVote) => "this member has lost its disk and has no vote",
+        Cause::CutOff => "this member led, and did not hear a quorum any more",
     }
 }

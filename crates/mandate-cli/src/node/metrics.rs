@@ -2,26 +2,26 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
-use mandate_proto::pole::member::{Event, State};
-use mandate_runtime::Election;
-use tokio::sync::broadcast::error::RecvError;
+use mandate_peer::Peer;
+use mandate_peer::links::Links;
+use mandate_proto::identity::MemberId;
+use mandate_runtime::Event;
 
 use super::document::StatusDocument;
 
 /// Counted since the start.
-#[derive(Debug, Default)]
 pub(crate) struct Metrics {
     counts: Mutex<Counts>,
+    peer: Arc<Peer>,
 }
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// Elections that ended, by cause.
-    elections: BTreeMap<String, u64>,
-    /// How often this member came to lead.
-    reigns: u64,
+    /// Changes of leader, by what this member became and why there was an election.
+    transitions: BTreeMap<(&'static str, String), u64>,
     suspicions: u64,
     /// Suspicions that were taken back.
     mistakes: u64,
@@ -29,28 +29,19 @@ struct Counts {
 }
 
 impl Metrics {
-    /// Counts what happens, until the election ends.
-    pub(crate) async fn count(&self, election: Election) {
-        let mut events = election.events();
-        // The handle would keep the member alive.
-        drop(election);
-        loop {
-            match events.recv().await {
-                Ok(event) => self.take(&event),
-                Err(RecvError::Lagged(_)) => {}
-                Err(RecvError::Closed) => return,
-            }
-        }
+    pub(crate) fn new(peer: Arc<Peer>) -> Self {
+        Metrics { counts: Mutex::default(), peer }
     }
 
-    fn take(&self, event: &Event) {
+    /// Counts an event of member `me`.
+    pub(crate) fn count(&self, event: &Event, me: MemberId) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
             Event::Elected(record) => {
-                let cause = format!("{:?}", record.cause);
-                *counts.elections.entry(cause).or_default() += 1;
+                let to = if record.leader == me { "leading" } else { "following" };
+                let reason = format!("{:?}", record.cause);
+                *counts.transitions.entry((to, reason)).or_default() += 1;
             }
-            Event::Changed(State::Leading { .. }) => counts.reigns += 1,
             Event::Suspected { suspected: true, .. } => counts.suspicions += 1,
             Event::Suspected { suspected: false, .. } => counts.mistakes += 1,
             Event::Moved(_) => counts.moves += 1,
@@ -59,43 +50,96 @@ impl Metrics {
     }
 
     pub(crate) fn text(&self, status: &StatusDocument) -> String {
-        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let group = &status.group;
-        let leads = u8::from(["leading", "jeopardy"].contains(&status.state.as_str()));
         let mut page = Page::default();
-        page.gauge("leader_election_master_status", "1 on the leader.");
-        page.value(&format!("{{name=\"{group}\"}}"), f64::from(leads));
-        page.gauge("mandate_term", "The term of the leader that is known, 0 without one.");
-        page.value("", status.term.unwrap_or(0) as f64);
-        if let Some(left) = status.lease_remaining_ms {
-            page.gauge("mandate_lease_remaining_seconds", "How long the lease lasts.");
-            page.value("", left / 1000.0);
+        leadership(&mut page, status);
+        members(&mut page, status);
+        quality(&mut page, status);
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        page.counter("mandate_transitions_total", "Changes of leader, by what this member became.");
+        for ((to, reason), count) in &counts.transitions {
+            page.value(&[("to", to), ("reason", reason)], *count as f64);
         }
-        page.gauge("mandate_has_vote", "0 after the disk was lost, until it is recovered.");
-        page.value("", f64::from(u8::from(status.has_vote)));
-        page.gauge("mandate_member_suspected", "1 for members that do not answer.");
-        for peer in &status.members {
-            page.value(&format!("{{member=\"{}\"}}", peer.id), f64::from(u8::from(peer.suspected)));
-        }
-        page.gauge("mandate_round_trip_seconds", "Mean round trip to members that answer.");
-        for peer in &status.members {
-            if let Some(time) = peer.round_trip_ms {
-                page.value(&format!("{{member=\"{}\"}}", peer.id), time / 1000.0);
-            }
-        }
-        page.counter("mandate_elections_total", "Elections that ended, by cause.");
-        for (cause, count) in &counts.elections {
-            page.value(&format!("{{cause=\"{cause}\"}}"), *count as f64);
-        }
-        page.counter("mandate_reigns_total", "How often this member came to lead.");
-        page.value("", counts.reigns as f64);
+        page.counter("mandate_renewals_total", "How often this member's lease was renewed.");
+        page.value(&[], status.renewals as f64);
         page.counter("mandate_suspicions_total", "How often a member was suspected.");
-        page.value("", counts.suspicions as f64);
+        page.value(&[], counts.suspicions as f64);
         page.counter("mandate_mistakes_total", "Suspicions that were taken back.");
-        page.value("", counts.mistakes as f64);
+        page.value(&[], counts.mistakes as f64);
         page.counter("mandate_moves_total", "Moves by score whose effect is known.");
-        page.value("", counts.moves as f64);
+        page.value(&[], counts.moves as f64);
+        if let Some(left) = self.peer.certificate_expires().map(seconds_until) {
+            let help = "Until this member's certificate expires; negative once it has.";
+            page.gauge("mandate_certificate_expires_seconds", help);
+            page.value(&[], left);
+        }
+        page.traffic(self.peer.links());
         page.text
+    }
+}
+
+/// Quality of detection: wanted, planned, delivered.
+fn quality(page: &mut Page, status: &StatusDocument) {
+    for quality in &status.quality {
+        let leader = quality.member.as_ref().map(|leader| ("leader", leader.as_str()));
+        for (name, help, value) in quality.figures() {
+            page.gauge(name, help);
+            page.value(leader.as_slice(), value);
+        }
+    }
+}
+
+fn leadership(page: &mut Page, status: &StatusDocument) {
+    let leads = ["leading", "jeopardy"].contains(&status.state.as_str());
+    page.gauge("leader_election_master_status", "1 on the leader.");
+    page.value(&[("name", &status.group)], flag(leads));
+    page.gauge("mandate_term", "The term of the leader that is known, 0 without one.");
+    page.value(&[], status.term.unwrap_or(0) as f64);
+    page.gauge(
+        "mandate_lease_remaining_seconds",
+        "How long this member's lease lasts; with leases.",
+    );
+    if let Some(left) = status.lease_remaining_ms {
+        page.value(&[], left / 1000.0);
+    }
+    page.gauge("mandate_has_vote", "0 after the disk was lost, until it is recovered.");
+    page.value(&[], flag(status.has_vote));
+    page.gauge("mandate_candidate", "0 while this member has no score, and could not be elected.");
+    page.value(&[], flag(status.not_a_candidate.is_none()));
+    page.gauge(
+        "mandate_score",
+        "What this member measures of itself, by term of the oracle: times in milliseconds.",
+    );
+    for (term, value) in &status.values {
+        page.value(&[("term", term)], *value);
+    }
+}
+
+fn members(page: &mut Page, status: &StatusDocument) {
+    page.gauge("mandate_member_suspected", "1 for members that do not answer.");
+    for peer in &status.members {
+        page.value(&[("member", &peer.id)], flag(peer.suspected));
+    }
+    page.gauge("mandate_round_trip_seconds", "Mean round trip to members that answer.");
+    for peer in &status.members {
+        if let Some(time) = peer.round_trip_ms {
+            page.value(&[("member", &peer.id)], time / 1000.0);
+        }
+    }
+    page.gauge("mandate_member_requests", "Requests a second that clients send to a member.");
+    page.value(&[("member", &status.member)], status.requests);
+    for peer in &status.members {
+        page.value(&[("member", &peer.id)], peer.requests);
+    }
+}
+
+fn flag(set: bool) -> f64 {
+    f64::from(u8::from(set))
+}
+
+fn seconds_until(time: SystemTime) -> f64 {
+    match time.duration_since(SystemTime::now()) {
+        Ok(left) => left.as_secs_f64().floor(),
+        Err(passed) => -passed.duration().as_secs_f64().ceil(),
     }
 }
 
@@ -115,12 +159,49 @@ impl Page {
         self.begin(name, "counter", help);
     }
 
+    fn traffic(&mut self, links: &Links) {
+        let traffic = links.traffic();
+        self.counter("mandate_packets_total", "UDP packets of the links, by direction.");
+        self.value(&[("direction", "sent")], traffic.sent_packets as f64);
+        self.value(&[("direction", "received")], traffic.received_packets as f64);
+        self.counter("mandate_bytes_total", "Bytes in these packets.");
+        self.value(&[("direction", "sent")], traffic.sent_bytes as f64);
+        self.value(&[("direction", "received")], traffic.received_bytes as f64);
+    }
+
     fn begin(&mut self, name: &'static str, kind: &str, help: &str) {
         self.name = name;
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    fn value(&mut self, labels: &str, value: f64) {
+    fn value(&mut self, labels: &[(&str, &str)], value: f64) {
+        let labels: Vec<_> =
+            labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+        let labels = match labels.join(",") {
+            none if none.is_empty() => none,
+            labels => format!("{{{labels}}}"),
+        };
         let _ = writeln!(self.text, "{}{labels} {value}", self.name);
+    }
+}
+
+/// A label's value as the format wants it.
+fn escaped(value: &str) -> String {
+    value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_end_a_label_early_is_escaped() {
+        let mut page = Page::default();
+        page.gauge("m", "A gauge.");
+        page.value(&[("a", "x"), ("b", "say \"\\\"\nand go")], 1.5);
+        assert_eq!(
+            page.text,
+            "# HELP m A gauge.\n# TYPE m gauge\nm{a=\"x\",b=\"say \\\"\\\\\\\"\\nand go\"} 1.5\n"
+        );
     }
 }

@@ -1,142 +1,168 @@
 //! `mandate run`: a command that runs where leadership is, and nowhere else.
 //!
-//! The member joins its group, and starts the command when it leads. The command and everything it has
-//! started are gone before leadership is: with leases, before the deadline. When the command ends,
-//! leadership is given back at once, and its exit code is passed on.
+//! The command is started when this host leads. It and everything it has started are gone before
+//! leadership is: with leases, before the deadline. When the command ends, leadership is given back at
+//! once, and its exit code is passed on.
 //!
-//! What that assumes: this process runs. If it is stopped (SIGSTOP) or starved for longer than a third of
-//! the lease, nobody ends the command in time; if it is killed, the kernel kills the command itself but not
-//! what that has started. Whoever cannot accept that checks terms where it matters.
+//! Three processes: this one, the *wrapper*, which knows whether it leads; its [`guard`], which ends the
+//! command in time whatever becomes of the wrapper; and the command. What holds when one of them is killed
+//! or stopped is said in [`guard`].
 
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
-use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context;
-use mandate_runtime::{Election, ElectionState, Mandate};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use mandate_proto::identity::Term;
+use tokio::sync::watch::{Receiver, channel};
+use tokio::time::sleep;
 
-use crate::args::RunArgs;
 use crate::exit::Exit;
-use crate::node::{NodeConfig, start_peer};
+use crate::logging;
+use crate::node::{NodeConfig, follow_certificates, start_peer};
 use crate::output;
 
+mod arguments;
+mod daemon;
+mod exec;
+mod guard;
+mod guarded;
+mod signals;
+mod standing;
+mod terminal;
 mod tree;
+mod watch;
+mod words;
 
-use tree::Tree;
-pub(crate) use tree::become_command;
-
-/// How long a command that is asked to end may take without leases, and when the operator asks.
-const GRACE: Duration = Duration::from_secs(5);
-
-/// What of a lease is kept for the killing itself: a tree of processes is gone in a few milliseconds,
-/// on a busy host in a few dozen.
-const RESERVE: Duration = Duration::from_millis(50);
+pub(crate) use arguments::RunArgs;
+use daemon::Daemon;
+pub(crate) use exec::{BecomeArgs, run as become_command};
+pub(crate) use guard::{GuardArgs, run as guard_command};
+use guarded::Guarded;
+use signals::Signals;
+use standing::Standing;
+use watch::{Outcome, Watch};
+use words::Until;
+pub(crate) use words::boottime;
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
-    let config = NodeConfig::read(&args.config)?;
+    logging::begin("warn");
+    tree::adopt_orphans()?;
+    let runtime = tokio::runtime::Runtime::new().context("could not start")?;
+    let ended = runtime.block_on(async {
+        match &args.config {
+            Some(config) => with_member(args, config).await,
+            None => with_daemon(args).await,
+        }
+    });
+    // Nothing that still waits for an answer is worth waiting for.
+    runtime.shutdown_background();
+    ended
+}
+
+/// Runs the command where a member of this process leads.
+async fn with_member(args: &RunArgs, config: &Path) -> anyhow::Result<Exit> {
+    let signals = Signals::listen()?;
+    let config = NodeConfig::read(config)?;
     anyhow::ensure!(
-        config.member.moves().is_none_or(|moves| moves.shadow),
+        !config.protocol.moves_leaders(),
         "[moves] hands leadership over before the command has ended: leave it out for `mandate run`, or set \
          shadow = true"
     );
-    tree::adopt_orphans()?;
-    let runtime = tokio::runtime::Runtime::new().context("could not start")?;
-    runtime.block_on(async {
-        let peer = start_peer(&config, args.start.start()).await?;
-        let ended = supervise(peer.election(), args).await;
-        peer.shutdown().await;
-        ended
-    })
+    let peer = start_peer(&config, args.start.start()).await?;
+    let lease = config.protocol.guarantee().lease();
+    let (standing, told) = channel(Standing::Waiting);
+    tokio::spawn(standing::of_member(peer.election().clone(), lease, standing));
+    tokio::spawn(follow_certificates(peer.renewal(config.identity_files()), false));
+    // If something of the command may be left, leadership is not given back: its lease is waited for.
+    let ended = Supervisor::new(args, told, signals, None).run().await?;
+    peer.shutdown().await;
+    Ok(ended.exit)
 }
 
-async fn supervise(election: &Election, args: &RunArgs) -> anyhow::Result<Exit> {
-    let mut asked = Asked::listen()?;
-    let others = tree::descendants_so_far();
-    loop {
-        let mandate = tokio::select! {
-            mandate = election.led() => mandate?,
-            () = asked.stop() => return Ok(Exit::Success),
-        };
-        output::complain(format!(
-            "leading in term {}: starting {}",
-            mandate.term(),
-            args.command[0]
-        ));
-        let mut tree = Tree::start(&args.role, mandate.term(), &args.command, others.clone())?;
-        let began = tokio::select! {
-            biased;
-            () = near_its_end(election, &mandate) => {
-                output::complain(format!("leadership of term {} is ending: stopping the command", mandate.term()));
-                tree.end(|| time_left(&mandate)).await?;
-                if args.again {
-                    continue;
+/// Runs the command where the local daemon leads.
+async fn with_daemon(args: &RunArgs) -> anyhow::Result<Exit> {
+    let signals = Signals::listen()?;
+    anyhow::ensure!(
+        !args.start.new && !args.start.lost,
+        "--new and --lost are for a member of its own: give its configuration with --config, or leave them to \
+         the daemon"
+    );
+    let (daemon, first) = Daemon::connect(&args.api).await?;
+    let (standing, told) = channel(Standing::Waiting);
+    tokio::spawn(daemon.clone().follow(first, standing));
+    let ended = Supervisor::new(args, told, signals, Some(daemon.clone())).run().await?;
+    if let Some(term) = ended.give_back {
+        daemon.resign(term).await;
+    }
+    Ok(ended.exit)
+}
+
+/// How a wrapper ends, when nothing of the command is left.
+struct Ended {
+    exit: Exit,
+    /// The term that nobody needs any more.
+    give_back: Option<Term>,
+}
+
+struct Supervisor<'a> {
+    args: &'a RunArgs,
+    standing: Receiver<Standing>,
+    signals: Signals,
+    /// A container's entry point may have started something before it became this program.
+    others: BTreeSet<i32>,
+    /// Whose mandate it is, if not this process's own.
+    daemon: Option<Arc<Daemon>>,
+}
+
+impl<'a> Supervisor<'a> {
+    fn new(
+        args: &'a RunArgs,
+        standing: Receiver<Standing>,
+        signals: Signals,
+        daemon: Option<Arc<Daemon>>,
+    ) -> Self {
+        let others = tree::Tree::look(&BTreeSet::new(), &BTreeSet::new()).ids().clone();
+        Supervisor { args, standing, signals, others, daemon }
+    }
+
+    /// Runs the command whenever this host leads. An error means that something of it may be left.
+    async fn run(mut self) -> anyhow::Result<Ended> {
+        loop {
+            let Some((term, until)) = self.lead().await? else {
+                return Ok(Ended { exit: Exit::Success, give_back: None });
+            };
+            let command = &self.args.command;
+            output::complain(format!("leading in term {term}: starting {}", command[0]));
+            let mut guarded =
+                Guarded::start(&self.args.role, term, until, command, self.others.clone())?;
+            let watch = Watch::new(&mut guarded, term, until);
+            let outcome = watch.run(&mut self.standing, &mut self.signals).await?;
+            if let Some(daemon) = &self.daemon {
+                let for_good = matches!(outcome, Outcome::Ended(_)) || !self.args.again;
+                daemon.let_go(for_good).await;
+            }
+            match outcome {
+                Outcome::Ended(exit) => return Ok(Ended { exit, give_back: Some(term) }),
+                Outcome::Lost if self.args.again => {}
+                Outcome::Lost => {
+                    return Ok(Ended { exit: Exit::LeadershipLost, give_back: None });
                 }
-                return Ok(Exit::LeadershipLost);
             }
-            status = tree.ended() => {
-                // Whatever it has left behind must not act on without a leader's mandate.
-                tree.end(|| Duration::ZERO).await?;
-                return Ok(passed_on(status?));
+        }
+    }
+
+    /// Waits to lead; nothing if asked to stop before.
+    async fn lead(&mut self) -> anyhow::Result<Option<(Term, Until)>> {
+        loop {
+            if let Some(fresh) = self.standing.borrow_and_update().fresh() {
+                return Ok(Some(fresh));
             }
-            () = asked.stop() => Instant::now(),
-        };
-        let grace = || GRACE.saturating_sub(began.elapsed()).min(time_left(&mandate));
-        tree.end(grace).await?;
-        return Ok(Exit::Success);
+            tokio::select! {
+                changed = self.standing.changed() => changed.context("this member was shut down")?,
+                asked = self.signals.next() => if asked.ends_the_wait() { return Ok(None) },
+                () = sleep(tree::REAP) => tree::reap(None),
+            }
+        }
     }
-}
-
-/// Signals that ask this process to stop; those that would suspend it are ignored, since the command
-/// would run on without it.
-struct Asked {
-    signals: Vec<Signal>,
-    _ignored: Vec<Signal>,
-}
-
-impl Asked {
-    fn listen() -> anyhow::Result<Self> {
-        use SignalKind as Kind;
-        let stops = [Kind::terminate(), Kind::interrupt(), Kind::hangup(), Kind::quit()];
-        // SIGTSTP (Ctrl-Z), SIGTTIN, SIGTTOU.
-        let suspends = [20, 21, 22].map(Kind::from_raw);
-        let listen = |kinds: &[Kind]| kinds.iter().map(|kind| signal(*kind)).collect();
-        let signals: Result<_, std::io::Error> = listen(&stops);
-        let ignored: Result<_, std::io::Error> = listen(&suspends);
-        Ok(Asked { signals: signals?, _ignored: ignored? })
-    }
-
-    async fn stop(&mut self) {
-        std::future::poll_fn(|context| {
-            let asked = self.signals.iter_mut().any(|signal| signal.poll_recv(context).is_ready());
-            if asked { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-    }
-}
-
-/// Waits until leadership is lost or, with leases, until the lease is in jeopardy: the command needs
-/// what is left of it to end.
-async fn near_its_end(election: &Election, mandate: &Mandate) {
-    let mut state = election.state();
-    let jeopardy = state.wait_for(|state| match state {
-        ElectionState::Leading(held) => held.term() != mandate.term(),
-        _ => true,
-    });
-    tokio::select! {
-        _ = jeopardy => {}
-        () = election.lost(mandate) => {}
-    }
-}
-
-/// How long the command may take to end.
-fn time_left(mandate: &Mandate) -> Duration {
-    mandate.remaining().map_or(GRACE, |left| left.saturating_sub(RESERVE))
-}
-
-/// The command's exit code, or 128 and the signal that ended it, as shells do.
-fn passed_on(status: ExitStatus) -> Exit {
-    let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1);
-    Exit::Command(u8::try_from(code).unwrap_or(1))
 }

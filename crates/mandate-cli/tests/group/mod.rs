@@ -4,15 +4,20 @@
 #![allow(dead_code)]
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+/// The program, with signals as a terminal would leave them: where tests run in the background, some are ignored,
+/// and a shell cannot trap those.
 pub(crate) fn mandate() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_mandate"))
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP,INT,QUIT,TERM,USR1,USR2");
+    command.arg(env!("CARGO_BIN_EXE_mandate"));
+    command
 }
 
 /// Members p1 to pN, each with a directory of its own.
@@ -27,6 +32,15 @@ pub(crate) struct Group {
 impl Group {
     /// Certificates and configurations; nobody runs yet.
     pub(crate) fn new(size: u32, election: &str) -> Self {
+        Group::with_detection(size, "interval = '100ms'\nwithin = '400ms'", election)
+    }
+
+    /// The same for members that share the host with something heavy, and should not lose their leader to it.
+    pub(crate) fn patient(size: u32, election: &str) -> Self {
+        Group::with_detection(size, "interval = '300ms'\nwithin = '4s'", election)
+    }
+
+    fn with_detection(size: u32, detection: &str, election: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let names = (1..=size).map(|id| format!("p{id}"));
         let certs = mandate()
@@ -41,7 +55,7 @@ impl Group {
         let processes = (0..size).map(|_| None).collect();
         let group = Group { directory, size, ports, apis, processes };
         for id in 1..=size {
-            std::fs::write(group.config(id), group.config_text(id, election)).unwrap();
+            std::fs::write(group.config(id), group.config_text(id, detection, election)).unwrap();
         }
         group
     }
@@ -50,18 +64,23 @@ impl Group {
         self.directory.path().join(format!("p{id}.toml"))
     }
 
-    fn config_text(&self, id: u32, election: &str) -> String {
+    fn config_text(&self, id: u32, detection: &str, election: &str) -> String {
         let port = |id: u32| self.ports[id as usize - 1];
         let peers = (1..=self.size).filter(|other| *other != id);
         let peers: String = peers.map(|id| format!("p{id} = '127.0.0.1:{}'\n", port(id))).collect();
         format!(
             "group = 'test'\nmember = 'p{id}'\nlisten = '127.0.0.1:{}'\nstate = 'p{id}.state'\n\
              api = '{}'\n[peers]\n{peers}[tls]\nca = 'certs/ca.pem'\ncertificate = 'certs/p{id}.pem'\n\
-             key = 'certs/p{id}.key'\n[detection]\ninterval = '100ms'\nwithin = '400ms'\n\
+             key = 'certs/p{id}.key'\n[detection]\n{detection}\n\
              [election]\n{election}\n",
             port(id),
             self.api(id)
         )
+    }
+
+    /// Where a member listens for the others.
+    pub(crate) fn address(&self, id: u32) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.ports[id as usize - 1]))
     }
 
     pub(crate) fn api(&self, id: u32) -> String {
@@ -169,6 +188,14 @@ impl Group {
 
     pub(crate) fn leader(&self) -> u32 {
         self.leader_except(&[])
+    }
+
+    /// Waits for a daemon that leads, or for something else; which daemon, if it was one.
+    pub(crate) fn leader_or(&self, other: impl Fn() -> bool) -> Option<u32> {
+        within(Duration::from_secs(30), "a leader", || match self.leaders().first() {
+            Some(leader) => Some(Some(*leader)),
+            None => other().then_some(None),
+        })
     }
 
     /// Waits until all that run know that leader.

@@ -6,20 +6,20 @@ use std::time::Instant;
 use mandate_proto::identity::MemberId;
 use quinn::{Connecting, Connection, Incoming, RecvStream, SendStream};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::failure::{Failure, REFUSED, Refusal, STOPPING};
+use super::failure::{Failure, REFUSED, Refusal};
 use super::hello::{Hello, WATCHED};
-use super::limits::{HANDSHAKE_TIMEOUT, MAX_UNAUTHENTICATED, NONCE_LIFETIME, UNVALIDATED_ALLOWED};
+use super::limits::{HANDSHAKE_TIMEOUT, NONCE_LIFETIME, UNVALIDATED_ALLOWED};
 use super::link::{self, Established};
 use super::name;
 use super::nonce::Issued;
+use super::places::{Place, Places};
 use super::shared::Shared;
 
 /// Accepts connections until the member stops.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    let permits = Arc::new(Semaphore::new(MAX_UNAUTHENTICATED));
+    let places = Places::default();
     loop {
         let incoming = tokio::select! {
             biased;
@@ -27,34 +27,35 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             incoming = shared.endpoint.accept() => incoming,
         };
         let Some(incoming) = incoming else { break };
-        let Some((connecting, permit)) = admit(incoming, &permits) else { continue };
+        let Some((connecting, place)) = admit(&shared, incoming, &places) else { continue };
         let shared_by_task = shared.clone();
-        shared.tasks.spawn(async move { newcomer(&shared_by_task, connecting, permit).await });
+        shared.tasks.spawn(async move { newcomer(&shared_by_task, connecting, place).await });
     }
-    shared.endpoint.close(STOPPING, b"this member stops");
+    // Links have yet to say goodbye; nobody new comes in meanwhile.
+    shared.endpoint.set_server_config(None);
 }
 
 /// Lets a newcomer begin its handshake, unless too many do. When it becomes crowded, addresses are
 /// verified first, which costs us no memory: forged ones then take no place.
-fn admit(
-    incoming: Incoming,
-    permits: &Arc<Semaphore>,
-) -> Option<(Connecting, OwnedSemaphorePermit)> {
-    let crowded = permits.available_permits() + UNVALIDATED_ALLOWED <= MAX_UNAUTHENTICATED;
+fn admit(shared: &Arc<Shared>, incoming: Incoming, places: &Places) -> Option<(Connecting, Place)> {
+    let crowded = places.count() >= UNVALIDATED_ALLOWED;
     if crowded && !incoming.remote_address_validated() && incoming.may_retry() {
         // An error only says that it may not be asked again, which was checked.
         let _ = incoming.retry();
         return None;
     }
-    let Ok(permit) = permits.clone().try_acquire_owned() else {
-        incoming.refuse();
-        return None;
-    };
-    Some((incoming.accept().ok()?, permit))
+    match places.take(incoming.remote_address().ip()) {
+        Ok(place) => Some((incoming.accept().ok()?, place)),
+        Err(full) => {
+            shared.turn_away(incoming.remote_address(), full);
+            incoming.refuse();
+            None
+        }
+    }
 }
 
 /// Makes a link of a connection, or tells why not.
-async fn newcomer(shared: &Arc<Shared>, connecting: Connecting, permit: OwnedSemaphorePermit) {
+async fn newcomer(shared: &Arc<Shared>, connecting: Connecting, place: Place) {
     let address = connecting.remote_address();
     let mut known = Known::default();
     let greeted = tokio::select! {
@@ -69,8 +70,8 @@ async fn newcomer(shared: &Arc<Shared>, connecting: Connecting, permit: OwnedSem
                 Some(streams) => await_watch(shared, issued, streams).await,
                 None => None,
             };
-            let permit = Some(permit);
-            return link::run(shared, Established { member, connection, watch, permit }).await;
+            let place = Some(place);
+            return link::run(shared, Established { member, connection, watch, place }).await;
         }
         Ok(Err(failure)) => failure,
         Err(_) => Failure::Lost("the handshake took too long".to_owned()),

@@ -73,7 +73,7 @@ async fn attempt(shared: &Shared, member: MemberId, host: &str) -> Result<Establ
                     tracing::warn!(%member, %address, "no watch: TCP does not get through to the port \
                         that QUIC uses; a crash of this member will be noticed by timeouts only");
                 }
-                return Ok(Established { member, connection, watch, permit: None });
+                return Ok(Established { member, connection, watch, place: None });
             }
             Ok(Err(failure)) => failure,
             Err(_) => Failure::Lost("the handshake took too long".to_owned()),
@@ -107,9 +107,10 @@ async fn connect(
     opened: &mut Option<Connection>,
 ) -> Result<(Connection, Nonce, (SendStream, RecvStream)), Failure> {
     let expected = name::of_member(member, &shared.hello.group);
+    let client = shared.papers().client.clone();
     let connection = shared
         .endpoint
-        .connect_with(shared.client.clone(), address, &expected)
+        .connect_with(client, address, &expected)
         .map_err(|error| Failure::Lost(error.to_string()))?
         .await?;
     *opened = Some(connection.clone());

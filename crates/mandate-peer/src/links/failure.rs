@@ -84,7 +84,7 @@ pub(crate) enum Refusal {
     )]
     NoGreeting,
     #[error(
-        "it speaks protocol version {theirs}, and this member speaks version {ours}; run the same release on both"
+        "it speaks protocol version {theirs}, and this member speaks version {ours}; run the same release on both, and the same guarantee if one is overlap and the other is not"
     )]
     OtherVersion { theirs: u32, ours: u32 },
     #[error(
@@ -92,7 +92,7 @@ pub(crate) enum Refusal {
     )]
     OtherGroup { theirs: String, ours: String },
     #[error(
-        "it sent a frame of {0} bytes, where {MAX_FRAME_BYTES} are allowed; run the same release on both"
+        "it sent a frame of {0} bytes, where {MAX_FRAME_BYTES} are allowed; run the same release on both, and the same guarantee if one is overlap and the other is not"
     )]
     FrameTooLong(usize),
     #[error(

@@ -2,17 +2,28 @@
 
 use quinn::{ReadError, ReadExactError, RecvStream, SendStream};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::failure::{Failure, Refusal};
 use super::limits::MAX_FRAME_BYTES;
 
-/// Writes frames as they come. Returns only when the connection ends or the queue does.
+/// Writes frames as they come. When `stop` is asked for, takes no more, and returns when all are written.
 pub(crate) async fn write(
-    mut stream: SendStream,
+    stream: &mut SendStream,
     queue: &mut mpsc::Receiver<Vec<u8>>,
+    stop: &CancellationToken,
 ) -> Result<(), Failure> {
     let mut bytes = Vec::with_capacity(2 + MAX_FRAME_BYTES);
-    while let Some(frame) = queue.recv().await {
+    loop {
+        let frame = tokio::select! {
+            biased;
+            () = stop.cancelled(), if !queue.is_closed() => {
+                queue.close();
+                continue;
+            }
+            frame = queue.recv() => frame,
+        };
+        let Some(frame) = frame else { return Ok(()) };
         let Ok(length) = u16::try_from(frame.len()) else { continue };
         // One write for both, so that a frame is one packet and not two.
         bytes.clear();
@@ -20,7 +31,6 @@ pub(crate) async fn write(
         bytes.extend(&frame);
         stream.write_all(&bytes).await?;
     }
-    Ok(())
 }
 
 /// Reads the next frame; none when the other side has ended its stream.

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use mandate_proto::identity::MemberId;
 use tokio::sync::mpsc;
@@ -11,12 +13,14 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::event::{Delivery, LinkEvent};
+use super::failure::STOPPING;
 use super::hello::Hello;
 use super::identity::Identity;
 use super::limits::{CLOSE_TIMEOUT, EVENT_QUEUE, MAX_FRAME_BYTES};
-use super::shared::{Counts, Dropped, Outgoing, Peer, Shared};
+use super::renewal::{IdentityFiles, Renewal};
+use super::shared::{Counts, Dropped, Outgoing, Papers, Peer, Shared, Traffic};
 use super::sockets::{self, Unbound};
-use super::{accept, dial, name, tls, watch};
+use super::{accept, dial, name, watch};
 
 /// What a member needs to know to link with the others.
 #[derive(Clone, Debug)]
@@ -94,11 +98,7 @@ impl Links {
         config: LinksConfig,
     ) -> Result<(Links, mpsc::Receiver<LinkEvent>), LinkError> {
         check(&config)?;
-        let unusable = |error: tls::TlsError| LinkError::Tls(error.to_string());
-        let (client, server) = (
-            tls::client(&config.identity).map_err(unusable)?,
-            tls::server(&config.identity).map_err(unusable)?,
-        );
+        let (papers, server) = Papers::new(config.me, &config.group, config.identity)?;
         let unbound = |Unbound { protocol, source }| LinkError::Bind {
             address: config.listen,
             protocol,
@@ -122,13 +122,14 @@ impl Links {
             me: config.me,
             hello: Hello { version: config.version, life: rand::random(), group: config.group },
             endpoint,
-            client,
+            papers: papers.into(),
             peers: peers.map(|(member, address)| (member, Peer::new(address))).collect(),
             nonces: Default::default(),
             events,
             reports: Default::default(),
             counts: Counts::default(),
             stop: stop.clone(),
+            is_unheard: false.into(),
             tasks: TaskTracker::new(),
         });
         spawn(&shared, listener);
@@ -165,6 +166,13 @@ impl Links {
         }
     }
 
+    /// The round trip to a member that is linked, as the connection measures it.
+    pub fn round_trip(&self, to: MemberId) -> Option<Duration> {
+        let outgoing = self.shared.peers.get(&to)?.outgoing.read();
+        let outgoing = outgoing.unwrap_or_else(PoisonError::into_inner);
+        outgoing.as_ref().map(|outgoing| outgoing.connection.rtt())
+    }
+
     /// Where this member listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_address
@@ -175,14 +183,34 @@ impl Links {
         self.shared.counts.read()
     }
 
-    /// Ends all links and tells the other members so. Takes a second at most. The ports are free once the
-    /// last handle is dropped too, or shortly after where a member did not answer.
+    /// What all links have carried since the start.
+    pub fn traffic(&self) -> Traffic {
+        self.shared.peers.values().map(Peer::traffic).fold(Traffic::default(), |sum, of| sum + of)
+    }
+
+    /// Keeps certificates and key as these files are, by looking at them; see [`Renewal`].
+    pub fn renewal(&self, files: IdentityFiles) -> Renewal {
+        Renewal::new(self.shared.clone(), files)
+    }
+
+    /// When this member's certificate expires.
+    pub fn certificate_expires(&self) -> Option<SystemTime> {
+        self.shared.papers().expires
+    }
+
+    /// Ends all links, when the other members have read what was sent on the streams before, or after half
+    /// a second. Takes a second at most; where all answer, a round trip. The ports are free once the last
+    /// handle is dropped too, or shortly after where a member did not answer.
     pub async fn close(&self) {
         self.shared.stop.cancel();
         self.shared.tasks.close();
         let ended = async {
             self.shared.tasks.wait().await;
-            self.shared.endpoint.wait_idle().await;
+            self.shared.endpoint.close(STOPPING, b"this member stops");
+            // Who has answered needs no more packets from us.
+            if self.shared.is_unheard.load(Ordering::Relaxed) {
+                self.shared.endpoint.wait_idle().await;
+            }
         };
         if timeout(CLOSE_TIMEOUT, ended).await.is_err() {
             tracing::debug!("some connections had not ended a second after they were told to");
@@ -203,16 +231,7 @@ fn check(config: &LinksConfig) -> Result<(), LinkError> {
             return Err(LinkError::InvalidAddress { member: *member, address: address.clone() });
         }
     }
-    let expected = name::of_member(config.me, &config.group);
-    let not_mine = |reason| LinkError::NotMyCertificate { expected: expected.clone(), reason };
-    let leaf = config.identity.chain.first().ok_or_else(|| not_mine("there is none".to_owned()))?;
-    match name::member_of(leaf, &config.group) {
-        Ok(member) if member == config.me => Ok(()),
-        Ok(member) => {
-            Err(not_mine(format!("it names {member}; use the certificate of {}", config.me)))
-        }
-        Err(unnamed) => Err(not_mine(unnamed.to_string())),
-    }
+    Ok(())
 }
 
 fn spawn(shared: &Arc<Shared>, listener: tokio::net::TcpListener) {

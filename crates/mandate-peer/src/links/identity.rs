@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use rustls::RootCertStore;
 use rustls::sign::CertifiedKey;
@@ -89,6 +90,19 @@ impl Identity {
                 .map_err(|source| InvalidIdentity::Unreadable { path: path.to_owned(), source })
         };
         Identity::from_pem(&read(ca)?, &read(chain)?, &read(key)?)
+    }
+
+    /// Whether another shows the same and believes the same.
+    pub(crate) fn is_same(&self, other: &Identity) -> bool {
+        self.chain == other.chain && self.authorities.roots == other.authorities.roots
+    }
+
+    /// When the member's certificate expires. What the other side checks is its own reading; this is for
+    /// warnings.
+    pub fn expires(&self) -> Option<SystemTime> {
+        let (_, parsed) = x509_parser::parse_x509_certificate(self.chain.first()?).ok()?;
+        let seconds = u64::try_from(parsed.validity().not_after.timestamp()).ok()?;
+        SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
     }
 }
 

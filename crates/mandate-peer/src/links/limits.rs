@@ -9,20 +9,22 @@ pub const MAX_FRAME_BYTES: usize = 1024;
 /// A group's name is one label of a DNS name.
 pub(crate) const MAX_GROUP_BYTES: usize = 63;
 
-/// Connections that are not yet authenticated. A group has 64 members at most, and all of them may
-/// come back at once.
-pub(crate) const MAX_UNAUTHENTICATED: usize = 64;
+/// Connections of one kind, QUIC or TCP, that have not yet said who they are: a group has 64 members at
+/// most, and all of them may come back at once.
+pub(crate) const MAX_NEWCOMERS: usize = 128;
 
-/// With this many under way, a newcomer first proves that it can be reached at its address.
-pub(crate) const UNVALIDATED_ALLOWED: usize = 16;
+/// Those of one host. A handshake takes milliseconds, so members of one host that come back together
+/// hardly meet it, and find a place at their next attempt.
+pub(crate) const MAX_NEWCOMERS_PER_HOST: usize = 16;
+
+/// With this many under way, a newcomer first proves that it can be reached at its address. Well below what one
+/// host may have, so that whoever forges a member's address cannot take all its places.
+pub(crate) const UNVALIDATED_ALLOWED: usize = 6;
 
 /// How long a handshake may take: several round trips around the world, some of them lost.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// TCP connections that have not yet shown their number.
-pub(crate) const MAX_PENDING_WATCHES: usize = 64;
-
-/// How long such a connection may stay, and how long a number is good.
+/// How long a TCP connection may stay without a number, and how long a number is good.
 pub(crate) const NONCE_LIFETIME: Duration = Duration::from_secs(5);
 
 /// How long the dialler tries to open a watch before it does without. Long enough for one lost SYN,
@@ -76,8 +78,15 @@ pub(crate) const MAX_REPORTED: usize = 256;
 pub(crate) const MAX_REPORTS_PER_WINDOW: u32 = 32;
 pub(crate) const REPORT_WINDOW: Duration = Duration::from_secs(10);
 
+/// What goes on for this long is told again.
+pub(crate) const REPORT_AGAIN: Duration = Duration::from_secs(3600);
+
 /// What is kept of a text that the other side sent.
 pub(crate) const MAX_FOREIGN_TEXT: usize = 300;
+
+/// How long the others may take to say that they have heard the last words: several round trips around
+/// the world. Who does not waits for the lease, as after a crash.
+pub(crate) const GOODBYE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How long closing may take.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);

@@ -2,17 +2,20 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use mandate_proto::identity::MemberId;
-use quinn::{Connection, VarInt};
+use quinn::{Connection, SendStream, VarInt};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio::time::timeout;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use super::event::LinkEvent;
 use super::failure::{Failure, REPLACED, Refusal, STOPPING, VIOLATION, WATCH_BROKE};
-use super::limits::{CLOSE_TIMEOUT, QUEUE_FRAMES};
+use super::limits::{GOODBYE_TIMEOUT, QUEUE_FRAMES};
+use super::places::Place;
 use super::shared::{Counts, Outgoing, Shared};
 use super::sockets::canonical;
 use super::{frames, watch};
@@ -23,12 +26,14 @@ pub(crate) struct Established {
     pub(crate) connection: Connection,
     /// Absent where only QUIC gets through.
     pub(crate) watch: Option<TcpStream>,
-    /// Counts among the unauthenticated ones until the link is up.
-    pub(crate) permit: Option<OwnedSemaphorePermit>,
+    /// Counts among the newcomers until the link is up.
+    pub(crate) place: Option<Place>,
 }
 
 /// Why a link ended.
 enum End {
+    /// The other side has not said that it has read everything.
+    Unheard,
     Stopping,
     Replaced,
     WatchBroke,
@@ -37,13 +42,14 @@ enum End {
 
 /// Runs a link until it ends. Tells the consumer that it is up, and later that it broke.
 pub(crate) async fn run(shared: &Arc<Shared>, established: Established) {
-    let Established { member, connection, mut watch, permit } = established;
+    let Established { member, connection, mut watch, place } = established;
     let Some(peer) = shared.peers.get(&member) else { return };
-    let replaced = shared.stop.child_token();
+    let replaced = CancellationToken::new();
     peer.supersede(replaced.clone());
     let _turn = tokio::select! {
         biased;
         () = replaced.cancelled() => return connection.close(REPLACED, b"replaced before it was up"),
+        () = shared.stop.cancelled() => return connection.close(STOPPING, b"this member stops"),
         turn = peer.turn.lock() => turn,
     };
 
@@ -53,15 +59,20 @@ pub(crate) async fn run(shared: &Arc<Shared>, established: Established) {
     peer.set_outgoing(Some(Outgoing { connection: connection.clone(), queue }));
     tracing::info!(%member, %address, watched = watch.is_some(), "link up");
     shared.tell(LinkEvent::Up { member }).await;
-    drop(permit);
+    drop(place);
 
+    // Lives until the connection is closed: a stream that ends before says goodbye.
+    let mut stream = None;
     // In no fixed order: a member that floods one of these must not hide the others.
     let end = tokio::select! {
-        () = shared.stop.cancelled() => End::Stopping,
+        () = too_late(shared) => End::Unheard,
         () = replaced.cancelled() => End::Replaced,
         Err(failure) = read_datagrams(shared, member, &connection) => End::Failed(failure),
         Err(failure) = read_stream(shared, member, &connection) => End::Failed(failure),
-        Err(failure) = write_stream(&connection, &mut queued) => End::Failed(failure),
+        written = write_stream(shared, &connection, &mut stream, &mut queued) => match written {
+            Ok(()) => End::Stopping,
+            Err(failure) => End::Failed(failure),
+        },
         broke = watch::until_broken(watch.as_mut()) => match (broke, connection.close_reason()) {
             (watch::Broke::Spoke, _) => End::Failed(Refusal::WatchSpoke.into()),
             // The other side ended both, and has said why over QUIC.
@@ -72,6 +83,9 @@ pub(crate) async fn run(shared: &Arc<Shared>, established: Established) {
 
     peer.set_outgoing(None);
     let (code, reason) = closing(&end);
+    if matches!(end, End::Unheard) {
+        shared.is_unheard.store(true, Ordering::Relaxed);
+    }
     connection.close(code, reason.as_bytes());
     // Only now: the reason should get there first.
     drop(watch);
@@ -85,7 +99,7 @@ pub(crate) async fn run(shared: &Arc<Shared>, established: Established) {
 /// What the other side is told.
 fn closing(end: &End) -> (VarInt, String) {
     match end {
-        End::Stopping => (STOPPING, "this member stops".to_owned()),
+        End::Stopping | End::Unheard => (STOPPING, "this member stops".to_owned()),
         End::Replaced => (REPLACED, "a newer connection took its place".to_owned()),
         End::WatchBroke => (WATCH_BROKE, "the watch broke".to_owned()),
         End::Failed(Failure::Refused(refusal)) => (VIOLATION, refusal.to_string()),
@@ -120,18 +134,28 @@ async fn read_stream(
     while let Some(frame) = frames::read(&mut stream).await? {
         shared.tell(LinkEvent::Received { from: member, frame }).await;
     }
-    // A member that ends a link ends its stream a moment before, and says why with the connection.
-    match timeout(CLOSE_TIMEOUT, connection.closed()).await {
-        Ok(reason) => Err(reason.into()),
-        Err(_) => Err(Failure::Lost("the other side ended its stream".to_owned())),
-    }
+    // It says goodbye, and everything that it said before has been handed on: closing tells it so.
+    Err(Failure::Lost("the other side has said goodbye".to_owned()))
 }
 
+/// Writes what is queued. When this member stops, writes the rest, says goodbye, and waits until the other
+/// side has read it all: that is when it closes the connection. (An acknowledgement by its QUIC would not
+/// do: a connection that closes then may hide from the reader what has arrived.)
 async fn write_stream(
+    shared: &Shared,
     connection: &Connection,
+    stream: &mut Option<SendStream>,
     queue: &mut mpsc::Receiver<Vec<u8>>,
-) -> Result<Infallible, Failure> {
-    let stream = connection.open_uni().await?;
-    frames::write(stream, queue).await?;
-    Err(Failure::Lost("nobody sends any more".to_owned()))
+) -> Result<(), Failure> {
+    let stream = stream.insert(connection.open_uni().await?);
+    frames::write(stream, queue, &shared.stop).await?;
+    let _ = stream.finish();
+    connection.closed().await;
+    Ok(())
+}
+
+/// Waits until the time for goodbyes is over.
+async fn too_late(shared: &Shared) {
+    shared.stop.cancelled().await;
+    sleep(GOODBYE_TIMEOUT).await;
 }

@@ -23,15 +23,20 @@
 //! one; a crash is then noticed by timeouts. Whoever can tamper with the network can break a watch, as
 //! they can break any connection; they cannot forge one.
 //!
+//! **The end.** A member that stops ends its stream after its last frame: that is its goodbye. The other
+//! side closes the connection once it has handed on everything before it, and so says that it has.
+//!
+//! **New certificates** count from the next handshake on ([`Renewal`]); links that are up stay up.
+//!
 //! # Limits
 //!
 //! Everything a stranger or a member can make us hold is bounded:
 //!
 //! | what | bound |
 //! | --- | --- |
-//! | QUIC connections not yet authenticated | 64, for 5 s each; beyond 16, only from addresses that have proved theirs; beyond 64, refused |
+//! | QUIC connections not yet authenticated | 128 in all, 16 a host, for 5 s each; beyond 16 in all, only from addresses that have proved theirs; beyond 128, or 16 of a host, refused |
 //! | first packets held for one such connection, for all | 16 KiB, 1 MiB |
-//! | TCP connections that have not yet said their number | 64, for 5 s each; beyond that the newest is closed |
+//! | TCP connections that have not yet said their number | 128 in all, 16 a host, for 5 s each; beyond that the newest is closed |
 //! | how long a number for a watch is good | once, within 5 s |
 //! | links | one a configured member |
 //! | streams the other side may open | one in both directions (the greeting), one towards us (the frames) |
@@ -42,6 +47,7 @@
 //! | refusals remembered, so as to report each once | 256 addresses; 32 new ones in 10 s |
 //! | silence | 3 s, with a sign of life every 500 ms |
 //! | time between attempts to connect | 50 ms, doubling to 2 s, with jitter |
+//! | last words that wait to be read by the others | 500 ms |
 //! | [`Links::close`] | 1 s |
 
 mod accept;
@@ -57,6 +63,8 @@ mod limits;
 mod link;
 mod name;
 mod nonce;
+mod places;
+mod renewal;
 mod reports;
 mod shared;
 mod sockets;
@@ -67,4 +75,5 @@ pub use event::{Delivery, LinkEvent};
 pub use handle::{LinkError, Links, LinksConfig};
 pub use identity::{Identity, InvalidIdentity};
 pub use limits::MAX_FRAME_BYTES;
-pub use shared::Dropped;
+pub use renewal::{IdentityFiles, Renewal, RenewalError, Renewed};
+pub use shared::{Dropped, Traffic};

@@ -7,6 +7,8 @@ use mandate_proto::identity::MemberId;
 use rustls_pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
+use super::handle::LinkError;
+use super::identity::Identity;
 use super::limits::{MAX_FOREIGN_TEXT, MAX_GROUP_BYTES};
 
 /// The name that a member's certificate carries.
@@ -53,6 +55,17 @@ pub(crate) fn member_of(
         [member] => Ok(member),
         [] => Err(Unnamed::NoMember { group: group.to_owned(), found: listed(&names) }),
         _ => Err(Unnamed::Several { group: group.to_owned(), found: listed(&names) }),
+    }
+}
+
+/// Whether a member's own certificate names it.
+pub(crate) fn check_own(me: MemberId, group: &str, identity: &Identity) -> Result<(), LinkError> {
+    let not_mine = |reason| LinkError::NotMyCertificate { expected: of_member(me, group), reason };
+    let leaf = identity.chain.first().ok_or_else(|| not_mine("there is none".to_owned()))?;
+    match member_of(leaf, group) {
+        Ok(member) if member == me => Ok(()),
+        Ok(member) => Err(not_mine(format!("it names {member}; use the certificate of {me}"))),
+        Err(unnamed) => Err(not_mine(unnamed.to_string())),
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use super::limits::{MAX_REPORTED, MAX_REPORTS_PER_WINDOW, REPORT_WINDOW};
+use super::limits::{MAX_REPORTED, MAX_REPORTS_PER_WINDOW, REPORT_AGAIN, REPORT_WINDOW};
 
 /// What was told last about each address.
 #[derive(Default)]
@@ -13,7 +13,7 @@ pub(crate) struct Reports(Mutex<Told>);
 
 #[derive(Default)]
 struct Told {
-    reasons: BTreeMap<SocketAddr, String>,
+    reasons: BTreeMap<SocketAddr, (String, Instant)>,
     window: Option<Instant>,
     in_window: u32,
 }
@@ -22,7 +22,8 @@ impl Reports {
     /// Whether this is news. At most so many are in a while, whoever comes from however many ports.
     pub(crate) fn is_news(&self, address: SocketAddr, reason: &str, now: Instant) -> bool {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.reasons.get(&address).is_some_and(|last| last == reason) {
+        let last = told.reasons.get(&address).filter(|(last, _)| last == reason);
+        if last.is_some_and(|(_, when)| now.duration_since(*when) < REPORT_AGAIN) {
             return false;
         }
         if told.window.is_none_or(|start| now.duration_since(start) >= REPORT_WINDOW) {
@@ -35,7 +36,7 @@ impl Reports {
         if told.reasons.len() >= MAX_REPORTED && !told.reasons.contains_key(&address) {
             told.reasons.pop_first();
         }
-        told.reasons.insert(address, reason.to_owned());
+        told.reasons.insert(address, (reason.to_owned(), now));
         true
     }
 
@@ -62,6 +63,7 @@ mod tests {
         assert!(reports.is_news(address(1), "version", now));
         reports.forget(address(1));
         assert!(reports.is_news(address(1), "version", now));
+        assert!(reports.is_news(address(1), "version", now + REPORT_AGAIN), "it goes on");
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! What the tasks of all links have in common.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
-use std::time::Instant;
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Instant, SystemTime};
 
 use mandate_proto::identity::MemberId;
 use tokio::sync::mpsc;
@@ -12,24 +13,54 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::event::LinkEvent;
+use super::handle::LinkError;
 use super::hello::Hello;
+use super::identity::Identity;
 use super::nonce::Nonces;
+use super::places::{self, Full};
+use super::renewal::RenewalError;
 use super::reports::Reports;
 use super::sockets::canonical;
+use super::{name, tls};
 
 /// What the tasks of all links have in common.
 pub(crate) struct Shared {
     pub(crate) me: MemberId,
     pub(crate) hello: Hello,
     pub(crate) endpoint: quinn::Endpoint,
-    pub(crate) client: quinn::ClientConfig,
+    pub(crate) papers: RwLock<Papers>,
     pub(crate) peers: BTreeMap<MemberId, Peer>,
     pub(crate) nonces: Nonces,
     pub(crate) events: mpsc::Sender<LinkEvent>,
     pub(crate) reports: Reports,
     pub(crate) counts: Counts,
     pub(crate) stop: CancellationToken,
+    /// Somebody did not say that it has heard the last words.
+    pub(crate) is_unheard: AtomicBool,
     pub(crate) tasks: TaskTracker,
+}
+
+/// What the next handshake is made with.
+pub(crate) struct Papers {
+    pub(crate) identity: Identity,
+    pub(crate) client: quinn::ClientConfig,
+    /// When the certificate expires, if it says so in a way that can be read.
+    pub(crate) expires: Option<SystemTime>,
+}
+
+impl Papers {
+    /// For dialling and accepting; or what is wrong with the identity.
+    pub(crate) fn new(
+        me: MemberId,
+        group: &str,
+        identity: Identity,
+    ) -> Result<(Self, quinn::ServerConfig), LinkError> {
+        name::check_own(me, group, &identity)?;
+        let unusable = |error: tls::TlsError| LinkError::Tls(error.to_string());
+        let server = tls::server(&identity).map_err(unusable)?;
+        let client = tls::client(&identity).map_err(unusable)?;
+        Ok((Papers { client, expires: identity.expires(), identity }, server))
+    }
 }
 
 /// A configured peer, and its link if there is one.
@@ -41,6 +72,47 @@ pub(crate) struct Peer {
     /// Ends the newest link, or the one that waits for its turn.
     pub(crate) newest: Mutex<Option<CancellationToken>>,
     pub(crate) outgoing: RwLock<Option<Outgoing>>,
+    /// What links that have ended carried.
+    carried: Mutex<Traffic>,
+}
+
+/// UDP packets since the start, of links that were up; what the watches send is next to nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Traffic {
+    /// Packets sent.
+    pub sent_packets: u64,
+    /// Their bytes, without the headers of UDP and IP.
+    pub sent_bytes: u64,
+    /// Packets received.
+    pub received_packets: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+}
+
+impl Traffic {
+    pub(crate) fn of(connection: &quinn::Connection) -> Self {
+        let stats = connection.stats();
+        Traffic {
+            sent_packets: stats.udp_tx.datagrams,
+            sent_bytes: stats.udp_tx.bytes,
+            received_packets: stats.udp_rx.datagrams,
+            received_bytes: stats.udp_rx.bytes,
+        }
+    }
+}
+
+impl std::ops::Add for Traffic {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Traffic {
+            sent_packets: self.sent_packets + other.sent_packets,
+            sent_bytes: self.sent_bytes + other.sent_bytes,
+            received_packets: self.received_packets + other.received_packets,
+            received_bytes: self.received_bytes + other.received_bytes,
+        }
+    }
 }
 
 /// Where frames to a member go while its link is up.
@@ -89,12 +161,25 @@ impl Counts {
 
 impl Peer {
     pub(crate) fn new(address: String) -> Self {
-        let (turn, newest, outgoing) = Default::default();
-        Peer { address, turn, newest, outgoing }
+        let (turn, newest, outgoing, carried) = Default::default();
+        Peer { address, turn, newest, outgoing, carried }
     }
 
+    /// Where frames go from now on. What the link before has carried stays counted.
     pub(crate) fn set_outgoing(&self, outgoing: Option<Outgoing>) {
-        *self.outgoing.write().unwrap_or_else(PoisonError::into_inner) = outgoing;
+        let mut present = self.outgoing.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Outgoing { connection, .. }) = &*present {
+            let mut carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
+            *carried = *carried + Traffic::of(connection);
+        }
+        *present = outgoing;
+    }
+
+    /// What all links with this member have carried.
+    pub(crate) fn traffic(&self) -> Traffic {
+        let present = self.outgoing.read().unwrap_or_else(PoisonError::into_inner);
+        let carried = *self.carried.lock().unwrap_or_else(PoisonError::into_inner);
+        present.as_ref().map_or(carried, |link| carried + Traffic::of(&link.connection))
     }
 
     /// Makes a link the newest, and ends the one before it.
@@ -107,6 +192,24 @@ impl Peer {
 }
 
 impl Shared {
+    pub(crate) fn papers(&self) -> RwLockReadGuard<'_, Papers> {
+        self.papers.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Uses an identity from the next handshake on; whether it is another than before.
+    pub(crate) fn renew(&self, identity: Identity) -> Result<bool, RenewalError> {
+        if self.papers().identity.is_same(&identity) {
+            return Ok(false);
+        }
+        let (papers, server) = Papers::new(self.me, &self.hello.group, identity)?;
+        tls::vouch(&papers.identity).map_err(RenewalError::NotVouchedFor)?;
+        if !self.stop.is_cancelled() {
+            self.endpoint.set_server_config(Some(server));
+        }
+        *self.papers.write().unwrap_or_else(PoisonError::into_inner) = papers;
+        Ok(true)
+    }
+
     /// Tells the consumer, and waits for it if it is slow; but not when we are to stop.
     pub(crate) async fn tell(&self, event: LinkEvent) {
         tokio::select! {
@@ -114,6 +217,20 @@ impl Shared {
             // An error means that nobody listens any more, which is the consumer's choice.
             _ = self.events.send(event) => {}
             () = self.stop.cancelled() => {}
+        }
+    }
+
+    /// Tells that a newcomer found no place, unless that was told of its host before. Waits for nobody:
+    /// there may be thousands.
+    pub(crate) fn turn_away(&self, address: SocketAddr, full: Full) {
+        let host = match full {
+            Full::Host => places::host(address.ip()),
+            Full::All => IpAddr::from([0, 0, 0, 0]),
+        };
+        let (address, reason) = (SocketAddr::new(host, 0), full.to_string());
+        if self.reports.is_news(address, &reason, Instant::now()) {
+            tracing::warn!(%host, "no link: {reason}");
+            let _ = self.events.try_send(LinkEvent::Refused { member: None, address, reason });
         }
     }
 

@@ -6,6 +6,7 @@ use quinn::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerCo
 use quinn::{ClientConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 use rustls::client::Resumption;
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
+use rustls_pki_types::UnixTime;
 
 use super::identity::Identity;
 use super::limits::{
@@ -65,6 +66,19 @@ pub(crate) fn server(identity: &Identity) -> Result<ServerConfig, TlsError> {
         // The watch stays at the old address anyway; a member that moved dials again.
         .migration(false);
     Ok(config)
+}
+
+/// Whether members that believe the same authorities would believe this certificate now; if not, why.
+pub(crate) fn vouch(identity: &Identity) -> Result<(), String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let authorities = identity.authorities.clone();
+    let verifier = WebPkiClientVerifier::builder_with_provider(authorities, provider).build();
+    let verifier = verifier.map_err(|error| error.to_string())?;
+    let [leaf, intermediates @ ..] = &identity.chain[..] else {
+        return Err("there is none".into());
+    };
+    let vouched = verifier.verify_client_cert(leaf, intermediates, UnixTime::now());
+    vouched.map(|_| ()).map_err(|error| error.to_string())
 }
 
 fn transport(bidirectional_streams: u32) -> TransportConfig {

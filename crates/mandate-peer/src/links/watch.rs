@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::limits::{MAX_PENDING_WATCHES, NONCE_LIFETIME};
+use super::limits::NONCE_LIFETIME;
 use super::nonce::{NONCE_BYTES, Nonce};
+use super::places::Places;
 use super::shared::Shared;
 
 /// After the system could not give us a connection (too many open files), it is left alone this long.
@@ -43,7 +43,7 @@ pub(crate) async fn open(address: SocketAddr, nonce: &Nonce) -> std::io::Result<
 
 /// Accepts watches until the member stops.
 pub(crate) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
-    let pending = Arc::new(Semaphore::new(MAX_PENDING_WATCHES));
+    let places = Places::default();
     loop {
         let accepted = tokio::select! {
             biased;
@@ -54,13 +54,16 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
             tokio::time::sleep(PAUSE_AFTER_ERROR).await;
             continue;
         };
-        let Ok(permit) = pending.clone().try_acquire_owned() else {
-            tracing::debug!(%address, "too many watches without a number; this one is closed");
-            continue;
+        let place = match places.take(address.ip()) {
+            Ok(place) => place,
+            Err(full) => {
+                shared.turn_away(address, full);
+                continue;
+            }
         };
         let shared_by_task = shared.clone();
         shared.tasks.spawn(async move {
-            let _permit = permit;
+            let _place = place;
             tokio::select! {
                 () = shared_by_task.stop.cancelled() => {}
                 () = introduce(&shared_by_task, stream, address) => {}

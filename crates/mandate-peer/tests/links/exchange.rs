@@ -60,6 +60,33 @@ async fn three_members_link_every_pair() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn members_link_over_ipv6_too() {
+    let here = std::net::SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, 0));
+    if let Err(error) = std::net::UdpSocket::bind(here) {
+        return println!("SKIPPED: this host has no ::1 ({error})");
+    }
+    let authority = Authority::new();
+    let on_ipv6 = |number, peers: &[_]| {
+        let mut config = config(&authority, number, peers);
+        config.listen = here;
+        config
+    };
+    let nowhere = local(1);
+    let mut three = start(on_ipv6(3, &[(1, nowhere), (2, nowhere)])).await;
+    let to_three = (3, three.links.local_addr());
+    assert!(to_three.1.is_ipv6());
+    let mut two = start(on_ipv6(2, &[(1, nowhere), to_three])).await;
+    let to_two = (2, two.links.local_addr());
+    let mut one = start(on_ipv6(1, &[to_two, to_three])).await;
+    one.until_all_up(&[2, 3]).await;
+    two.until_all_up(&[1, 3]).await;
+    three.until_all_up(&[1, 2]).await;
+    datagram_arrives(&one, &mut three).await;
+    stream_frame_arrives(&three, &mut two).await;
+    stream_frame_arrives(&two, &mut one).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn stream_frames_of_every_size_arrive_whole_and_in_order() {
     let (two, mut three) = pair(&Authority::new(), &[]).await;
     for length in 0..=MAX_FRAME_BYTES {

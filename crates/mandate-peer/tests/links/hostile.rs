@@ -54,7 +54,7 @@ async fn hundreds_of_half_open_tcp_connections_harm_nobody() {
     for _ in 0..400 {
         half_open.push(TcpStream::connect(to).await.unwrap());
     }
-    // Beyond the first 64 they are closed at once, well before their time is over.
+    // Beyond the first 16 they are closed at once, well before their time is over.
     timeout(PATIENCE / 5, ends(&mut half_open[399])).await.unwrap();
     assert_unharmed(&mut two, &mut three).await;
     // A newcomer gets its link, if need be without a watch.
@@ -74,11 +74,11 @@ async fn a_hundred_connections_that_never_greet_harm_nobody() {
     let papers = authority.papers(&[&name(1)]);
     let mut silent = Vec::new();
     for _ in 0..100 {
-        // Beyond 64 they are refused.
+        // Beyond 16 they are refused.
         silent.push(raw::connect(&authority, Some(&papers), to, &name(3)).await);
     }
     let connected = silent.iter().filter(|raw| raw.is_ok()).count();
-    assert!((1..=64).contains(&connected), "{connected} at a time");
+    assert!((1..=16).contains(&connected), "{connected} at a time");
     assert_unharmed(&mut two, &mut three).await;
     // After their time they are gone, and there is place again.
     let mut one = start(config(&authority, 1, &[(3, to)])).await;

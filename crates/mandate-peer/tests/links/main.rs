@@ -2,6 +2,8 @@
 
 mod authority;
 mod exchange;
+mod flood;
+mod goodbye;
 mod group;
 mod hostile;
 mod latency;

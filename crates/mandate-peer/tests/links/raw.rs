@@ -40,7 +40,8 @@ pub(crate) async fn connect(
     Ok(Raw { endpoint, connection })
 }
 
-fn client(authority: &Authority, papers: Option<&Papers>) -> ClientConfig {
+/// How to connect, with TLS.
+pub(crate) fn client(authority: &Authority, papers: Option<&Papers>) -> ClientConfig {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());

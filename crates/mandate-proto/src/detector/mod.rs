@@ -12,8 +12,11 @@
 //! | [`nfd_e`] | the detector: freshness points from expected arrivals |
 //! | [`estimator`] | loss and delay variance of the link, without synchronised clocks |
 //! | [`configurator`] | bounds and link to interval and margin, or the reason why not |
-//! | [`monitor`] | the three together: a detector whose plan follows its link |
-//! | [`recorder`] | what quality of service was in fact delivered |
+//! | [`planner`] | the plan kept current, and what monitors ask of a sender |
+//! | [`monitor`] | all of them together: a detector whose plan follows its link |
+//! | [`recorder`] | what quality of service was delivered, where the truth is known |
+//! | [`delivered`] | the same as a member in the field can know it |
+//! | [`quality`] | wanted, planned and delivered, for a member that follows leaders |
 //! | [`phi_accrual`], [`fixed_timeout`] | two well-known others, for comparison only |
 //!
 //! Detectors are plain structs. They share one small contract, [`FailureDetector`]: a heartbeat
@@ -27,11 +30,14 @@ use serde::{Deserialize, Serialize};
 use crate::time::{Instant, WallTime, nanos};
 
 pub mod configurator;
+pub mod delivered;
 pub mod estimator;
 pub mod fixed_timeout;
 pub mod monitor;
 pub mod nfd_e;
 pub mod phi_accrual;
+pub mod planner;
+pub mod quality;
 pub mod quartiles;
 pub mod recorder;
 pub mod schedule;

@@ -1,25 +1,19 @@
 //! A detector whose plan follows its link.
 //!
-//! [`Monitor`] runs the estimator beside the detector and, every so often, asks the configurator
-//! again. When the link has changed enough to matter, [`Monitor::heartbeat`] returns a
+//! [`Monitor`] runs the estimator beside the detector and, every so often, lets a
+//! [planner](super::planner) look again. When the link has changed enough to matter, [`Monitor::heartbeat`] returns a
 //! [`Review`]; the caller asks the sender for the new interval (over whatever channel it has),
 //! and the sender's next heartbeats announce it. Nothing is agreed beforehand and nothing moves
 //! at the switch: see "What the margin is" in [`nfd_e`](super::nfd_e).
 
 use core::time::Duration;
 
-use super::configurator::{Bounds, Infeasible, Link, Plan, plan};
+use super::configurator::Bounds;
 use super::estimator::{DEFAULT_BLOCK, Estimate, Estimator};
 use super::nfd_e::{Arrival, DEFAULT_WINDOW, NfdE};
+use super::planner::{Planner, Review, Wanted};
 use super::{Beat, FailureDetector};
 use crate::time::Instant;
-
-/// The plan is reviewed after this many heartbeats.
-pub const REVIEW_EVERY: u32 = 128;
-
-/// A new plan is worth asking for when its interval differs by more than this share: smaller
-/// differences are within the error of the estimate and would make the sender restless.
-pub const WORTHWHILE: f64 = 0.2;
 
 /// How a [`Monitor`] is set up.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,17 +22,8 @@ pub struct MonitorConfig {
     pub bounds: Bounds,
     /// The least interval that may be asked of the sender.
     pub min_interval: Duration,
-    /// The mean one-way delay as far as it is known; see [`Link::new`].
+    /// The mean one-way delay as far as it is known; see [`Link::new`](super::configurator::Link::new).
     pub delay: Duration,
-}
-
-/// What came of looking at the plan again.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Review {
-    /// The sender should use this plan's interval from now on.
-    Renew(Plan),
-    /// The bounds can no longer be met on this link. The old plan stays in force.
-    Unachievable(Infeasible),
 }
 
 /// NFD-E with an estimator and a configurator.
@@ -47,10 +32,7 @@ pub struct Monitor {
     config: MonitorConfig,
     detector: NfdE,
     estimator: Estimator,
-    since_review: u32,
-    /// The interval last asked for, so that it is asked for once.
-    wanted: Option<Duration>,
-    unachievable: bool,
+    planner: Planner,
 }
 
 impl Monitor {
@@ -60,9 +42,10 @@ impl Monitor {
             config,
             detector: detector(&config),
             estimator: Estimator::new(DEFAULT_BLOCK),
-            since_review: 0,
-            wanted: None,
-            unachievable: false,
+            planner: Planner::new(Wanted {
+                bounds: config.bounds,
+                min_interval: config.min_interval,
+            }),
         }
     }
 
@@ -70,36 +53,11 @@ impl Monitor {
     pub fn heartbeat(&mut self, beat: Beat, now: Instant) -> (Arrival, Option<Review>) {
         let arrival = self.detector.arrive(beat, now);
         self.estimator.arrive_as(arrival, beat, now);
-        self.since_review += 1;
-        if self.since_review < REVIEW_EVERY {
+        if !self.planner.counts() {
             return (arrival, None);
         }
-        self.since_review = 0;
-        (arrival, self.review(beat.interval))
-    }
-
-    fn review(&mut self, in_use: Duration) -> Option<Review> {
-        let estimate = self.estimator.estimate()?;
-        let link =
-            Link::new(estimate.cautious_loss(), estimate.variance, self.config.delay).ok()?;
-        match plan(&self.config.bounds, &link, self.config.min_interval) {
-            Ok(plan) => {
-                self.unachievable = false;
-                let asked = self.wanted.unwrap_or(in_use);
-                let change = plan.interval.as_secs_f64() / asked.as_secs_f64().max(1e-9);
-                let worthwhile = !(1.0 - WORTHWHILE..=1.0 + WORTHWHILE).contains(&change);
-                // A request may have been lost: repeat it while the sender does otherwise.
-                (worthwhile || self.wanted.is_some_and(|wanted| wanted != in_use)).then(|| {
-                    self.wanted = Some(plan.interval);
-                    Review::Renew(plan)
-                })
-            }
-            Err(reason) => {
-                let news = !self.unachievable;
-                self.unachievable = true;
-                news.then_some(Review::Unachievable(reason))
-            }
-        }
+        let review = |estimate| self.planner.review(&estimate, self.config.delay, beat.interval);
+        (arrival, self.estimator.estimate().and_then(review))
     }
 
     /// The sender was restarted: its labels may begin anywhere.
@@ -133,6 +91,7 @@ fn detector(config: &MonitorConfig) -> NfdE {
 mod tests {
     use super::*;
     use crate::detector::Label;
+    use crate::detector::configurator::Infeasible;
     use crate::detector::schedule::Schedule;
 
     const MS: Duration = Duration::from_millis(1);

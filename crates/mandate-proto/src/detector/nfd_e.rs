@@ -249,6 +249,13 @@ impl NfdE {
         self.freshness = self.freshness.map(|freshness| freshness.max(until));
     }
 
+    /// The sender has said that nothing will follow what it labelled up to `label`: it is suspected from `now` on, and
+    /// what was overtaken by that does not revive it.
+    pub fn expire(&mut self, label: Label, now: Instant) {
+        self.latest = self.latest.max(Some(label));
+        self.freshness = self.freshness.map(|freshness| freshness.min(now));
+    }
+
     /// Bytes on the heap.
     pub fn heap_bytes(&self) -> usize {
         self.window.capacity() * size_of::<i64>()

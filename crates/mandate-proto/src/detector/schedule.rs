@@ -19,6 +19,8 @@ pub struct Schedule {
     label_at_origin: i128,
     interval: Duration,
     last: Option<Instant>,
+    /// The last heartbeat ever was due then: labels only rise, also if it all happens in one instant.
+    latest: Option<Instant>,
     next: Option<Instant>,
 }
 
@@ -26,7 +28,7 @@ impl Schedule {
     /// A sender whose label reads `label` at `now`. It is silent until [`begin`](Self::begin).
     pub fn new(label: Label, interval: Duration, now: Instant) -> Self {
         let label_at_origin = i128::from(label.as_nanos()) - i128::from(now.as_nanos());
-        Schedule { label_at_origin, interval, last: None, next: None }
+        Schedule { label_at_origin, interval, last: None, latest: None, next: None }
     }
 
     /// Begins to send, at once.
@@ -70,7 +72,10 @@ impl Schedule {
         // A little lateness is part of the delay that monitors measure; a whole interval is a
         // stall, after which the schedule starts afresh.
         let due = if now.since(due) < self.interval { due } else { now };
+        let moment = Duration::from_nanos(1);
+        let due = self.latest.map_or(due, |latest| due.max(latest + moment));
         self.last = Some(due);
+        self.latest = Some(due);
         self.next = Some(due + self.interval);
         Some(Beat { label: self.label(due), interval: self.interval })
     }
@@ -111,6 +116,16 @@ mod tests {
         assert_eq!(schedule.due(), Some(at(200)));
         assert_eq!(schedule.beat(at(555)).unwrap().label, Label::from_nanos(555_000_000));
         assert_eq!(schedule.due(), Some(at(655)));
+    }
+
+    #[test]
+    fn labels_rise_even_if_a_sender_begins_twice_in_one_instant() {
+        let mut schedule = Schedule::new(Label::default(), MS * 100, at(0));
+        schedule.begin(at(5));
+        let first = schedule.beat(at(5)).unwrap().label;
+        schedule.end();
+        schedule.begin(at(5));
+        assert!(schedule.beat(at(5)).unwrap().label > first);
     }
 
     #[test]

@@ -3,12 +3,13 @@
 use core::time::Duration;
 
 use super::Seniority;
-use crate::detector::configurator::Plan;
+use crate::detector::configurator::{Bounds, InvalidRequest, Plan};
 use crate::detector::nfd_e::DEFAULT_WINDOW;
+use crate::detector::planner::Wanted;
 use crate::identity::MemberId;
 
 /// A member's configuration; valid by construction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
     id: MemberId,
     interval: Duration,
@@ -17,10 +18,11 @@ pub struct Config {
     priority: u8,
     seniority: Seniority,
     max_peers: usize,
+    wanted: Option<Wanted>,
 }
 
 /// Why a configuration was refused. Nothing was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum InvalidConfig {
     /// Heartbeats without time between them.
     #[error("the interval between heartbeats must be longer than zero")]
@@ -32,6 +34,19 @@ pub enum InvalidConfig {
         interval: Duration,
         /// Detection bound.
         detect: Duration,
+    },
+    /// A bound on mistakes that makes no sense.
+    #[error(transparent)]
+    Mistakes(InvalidRequest),
+    /// The plan could never ask for what is used first.
+    #[error(
+        "the least interval ({min_interval:?}) must not be longer than the first ({interval:?})"
+    )]
+    MinInterval {
+        /// The least.
+        min_interval: Duration,
+        /// The first.
+        interval: Duration,
     },
 }
 
@@ -50,6 +65,7 @@ impl Config {
             priority: 0,
             seniority: Seniority::default(),
             max_peers: 1024,
+            wanted: None,
         };
         config.replan(interval, detect)?;
         Ok(config)
@@ -91,6 +107,25 @@ impl Config {
         self
     }
 
+    /// Keeps the interval between heartbeats current: every member measures the link from its leader and asks
+    /// for the largest interval with which it errs at most once per `every` (T_MR), for at most `lasts` (T_M),
+    /// and still notices a crash within the detection time; never for less than `min_interval`. The same for all
+    /// members.
+    pub fn with_mistakes(
+        mut self,
+        every: Duration,
+        lasts: Duration,
+        min_interval: Duration,
+    ) -> Result<Self, InvalidConfig> {
+        let bounds = Bounds::new(self.detect, every, lasts).map_err(InvalidConfig::Mistakes)?;
+        let interval = self.interval;
+        if min_interval > interval {
+            return Err(InvalidConfig::MinInterval { min_interval, interval });
+        }
+        self.wanted = Some(Wanted { bounds, min_interval });
+        Ok(self)
+    }
+
     pub(super) fn replan(
         &mut self,
         interval: Duration,
@@ -120,6 +155,11 @@ impl Config {
     /// Detection bound (eta + alpha, T_D).
     pub fn detect(&self) -> Duration {
         self.detect
+    }
+
+    /// What quality of detection is wanted, if the plan is to be kept current.
+    pub fn wanted(&self) -> Option<&Wanted> {
+        self.wanted.as_ref()
     }
 
     /// How many arrivals are averaged.

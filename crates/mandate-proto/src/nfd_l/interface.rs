@@ -4,10 +4,30 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::detector::configurator::Infeasible;
 use crate::detector::{Beat, Label};
 use crate::identity::{Lifetime, MemberId};
 use crate::machine;
 use crate::time::WallTime;
+
+/// What members send each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message {
+    /// The sender leads.
+    Heartbeat(Heartbeat),
+    /// The sender led, and has given up: nobody need wait until it has been silent for long enough.
+    Farewell {
+        /// Which life of the sender this is.
+        lifetime: Lifetime,
+        /// What its next heartbeat would have been labelled.
+        label: Label,
+    },
+    /// The sender follows, and asks for heartbeats every so often. The only message of a follower, and seldom.
+    Ask {
+        /// How often (eta).
+        interval: Duration,
+    },
+}
 
 /// What a leader broadcasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +51,7 @@ impl Heartbeat {
 }
 
 /// What a member keeps on stable storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stable {
     /// When the member was started for the first time, by its own calendar.
     pub zero: WallTime,
@@ -51,13 +71,23 @@ pub struct Boot {
 /// What the machine can be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// A heartbeat arrived.
+    /// A message arrived.
     Received {
         /// Who sent it.
         from: MemberId,
         /// What it says.
-        heartbeat: Heartbeat,
+        message: Message,
     },
+    /// How long messages from a member take, on average, as far as the driver knows. Taken off the detection
+    /// bound where the plan is kept current.
+    Delay {
+        /// The member.
+        member: MemberId,
+        /// One way.
+        delay: Duration,
+    },
+    /// Give leadership up, and leave it to the others for a while.
+    Resign,
     /// Use other parameters from now on. Parameters that make no sense (an interval of zero, or
     /// not below `detect`) are ignored.
     Replan {
@@ -69,7 +99,7 @@ pub enum Input {
 }
 
 /// What the application is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event {
     /// The output changed.
     LeaderChanged {
@@ -90,6 +120,13 @@ pub enum Event {
         leader: MemberId,
         /// Its interval.
         interval: Duration,
+    },
+    /// The quality of detection that is wanted cannot be had on the link from the leader as it is now.
+    Unachievable {
+        /// The leader.
+        leader: MemberId,
+        /// Why not.
+        reason: Infeasible,
     },
     /// The calendar reads less than when the member was first started.
     ClockBehind {
@@ -116,9 +153,11 @@ pub enum Reason {
     Seniority,
     /// Our priority is higher than the leader's, or the other's is higher than ours.
     Priority,
+    /// The leader gave up, or we did.
+    Resigned,
     /// We led, and could not send for so long that the others must have given us up.
     Stalled,
 }
 
 /// What the machine asks for.
-pub type Effect = machine::Effect<Heartbeat, Stable, Event>;
+pub type Effect = machine::Effect<Message, Stable, Event>;

@@ -65,7 +65,7 @@
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
-use crate::detector::estimator::Estimate;
+use crate::detector::quality::{Detection, Quality, Watched};
 use crate::detector::schedule::Schedule;
 use crate::detector::{FailureDetector, Label};
 use crate::identity::{Lifetime, MemberId};
@@ -75,10 +75,12 @@ use crate::time::Instant;
 mod config;
 mod interface;
 mod peer;
+mod quality;
+mod resignation;
 mod seniority;
 
 pub use config::{Config, InvalidConfig};
-pub use interface::{Boot, Effect, Event, Heartbeat, Input, Reason, Stable};
+pub use interface::{Boot, Effect, Event, Heartbeat, Input, Message, Reason, Stable};
 use peer::Peer;
 use seniority::Rank;
 pub use seniority::Seniority;
@@ -96,6 +98,11 @@ pub struct NfdL {
     /// A late wake-up was forgiven since the last fresh heartbeat.
     forgave: bool,
     impostor: Option<Lifetime>,
+    quality: Quality,
+    /// Mean one-way delay from a member, as the driver knows it.
+    delay: Option<(MemberId, Duration)>,
+    /// We have resigned, and do not claim before.
+    abstains_until: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +130,9 @@ impl NfdL {
             sent: 0,
             forgave: false,
             impostor: None,
+            quality: Quality::new(config.wanted().copied()),
+            delay: None,
+            abstains_until: None,
             config,
         }
     }
@@ -144,15 +154,32 @@ impl NfdL {
         }
     }
 
+    /// Until when the others, if they hear nothing more, believe that this member leads; if it does.
+    pub fn believed_until(&self) -> Option<Instant> {
+        self.leads_since()?;
+        Some(self.schedule.last()? + self.config.detect())
+    }
+
     /// This member's configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The link from the leader that is followed, as measured.
-    pub fn link(&self) -> Option<Estimate> {
-        let Role::Following { leader } = self.role else { return None };
-        self.peers.get(&leader)?.link.estimate()
+    /// How well the leader that is followed is watched, and what was delivered so far.
+    pub fn detection(&self, now: Instant) -> Detection {
+        let watched = match self.role {
+            Role::Following { leader } => self
+                .peers
+                .get(&leader)
+                .map(|peer| Watched::new(leader, &peer.detector, peer.link.estimate())),
+            _ => None,
+        };
+        self.quality.detection(watched, now)
+    }
+
+    /// Whether a member that was heard leading is not any more.
+    pub fn is_suspected(&self, member: MemberId, now: Instant) -> bool {
+        self.peers.get(&member).is_some_and(|peer| !peer.is_trusted(now))
     }
 
     /// Bytes on the heap, for those who watch memory: it is bounded by
@@ -187,6 +214,7 @@ impl NfdL {
         let restarted = core::mem::take(&mut peer.reborn);
         let slow = !peer.detector.keeps_bound();
         let newly_slow = slow && !core::mem::replace(&mut peer.slow, slow);
+        self.quality.delivered.heard(from, !restarted, now);
         if self.role == (Role::Following { leader: from }) {
             self.forgave = false;
             if restarted {
@@ -194,6 +222,7 @@ impl NfdL {
             }
         }
         self.weigh(from, now, effects);
+        self.look_at_plan(from, heartbeat.beat, effects);
         if newly_slow && self.role == (Role::Following { leader: from }) {
             let interval = heartbeat.beat.interval;
             effects.push(Effect::Tell(Event::LeaderTooSlow { leader: from, interval }));
@@ -275,17 +304,17 @@ impl NfdL {
         match self.role {
             Role::Leading { .. } => {
                 if challenger > self.own_rank(now) {
-                    self.follow(heard, reason(self.config.priority()), effects);
+                    self.follow(heard, reason(self.config.priority()), now, effects);
                 }
             }
-            _ if self.config.priority() > challenger.priority => {
+            _ if self.config.priority() > challenger.priority && !self.abstains(now) => {
                 self.claim(Reason::Priority, now, effects);
             }
-            Role::Listening { .. } => self.follow(heard, Reason::Heard, effects),
+            Role::Listening { .. } => self.follow(heard, Reason::Heard, now, effects),
             Role::Following { leader } if leader == heard => {}
             Role::Following { leader } => match self.trusted_rank(leader, now) {
                 Some(rank) if challenger > rank => {
-                    self.follow(heard, reason(rank.priority), effects);
+                    self.follow(heard, reason(rank.priority), now, effects);
                 }
                 // Silent, and our timer says so now: it knows whether we could have listened.
                 Some(_) | None => {}
@@ -293,14 +322,14 @@ impl NfdL {
         }
     }
 
-    /// Our leader fell silent: another that is trusted takes its place, or we do.
-    fn replace_silent(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+    /// Our leader is gone: another that is trusted takes its place, or we do.
+    fn replace(&mut self, reason: Reason, now: Instant, effects: &mut Effects<Effect>) {
         let trusted = self.peers.keys().filter_map(|id| self.trusted_rank(*id, now));
         match trusted.max() {
             Some(best) if best.priority >= self.config.priority() => {
-                self.follow(best.id, Reason::Silence, effects);
+                self.follow(best.id, reason, now, effects);
             }
-            _ => self.claim(Reason::Silence, now, effects),
+            _ => self.claim(reason, now, effects),
         }
     }
 
@@ -333,37 +362,53 @@ impl NfdL {
     fn claim(&mut self, reason: Reason, now: Instant, effects: &mut Effects<Effect>) {
         self.role = Role::Leading { since: now };
         self.schedule.begin(now);
-        self.tell_leader(reason, effects);
+        self.tell_leader(reason, now, effects);
         self.beat(now, effects);
     }
 
-    fn follow(&mut self, leader: MemberId, reason: Reason, effects: &mut Effects<Effect>) {
+    fn follow(
+        &mut self,
+        leader: MemberId,
+        reason: Reason,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
         self.role = Role::Following { leader };
         self.schedule.end();
         self.forgave = false;
-        self.tell_leader(reason, effects);
+        self.quality.new_leader();
+        self.tell_leader(reason, now, effects);
     }
 
-    fn listen(&mut self, reason: Reason, now: Instant, effects: &mut Effects<Effect>) {
-        self.role = Role::Listening { until: now + self.config.interval() };
+    fn listen(
+        &mut self,
+        until: Instant,
+        reason: Reason,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        self.role = Role::Listening { until };
         self.schedule.end();
         self.forgave = true;
-        self.tell_leader(reason, effects);
+        self.tell_leader(reason, now, effects);
     }
 
-    fn tell_leader(&self, reason: Reason, effects: &mut Effects<Effect>) {
+    fn tell_leader(&mut self, reason: Reason, now: Instant, effects: &mut Effects<Effect>) {
         let leader = self.leader();
+        self.quality.delivered.watch(matches!(self.role, Role::Following { .. }), now);
         effects.push(Effect::Tell(Event::LeaderChanged { leader, reason }));
     }
 
     fn beat(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        self.heed_requests();
         if let Some(beat) = self.schedule.beat(now) {
-            effects.push(Effect::Broadcast(Heartbeat {
+            self.quality.requests.age();
+            effects.push(Effect::Broadcast(Message::Heartbeat(Heartbeat {
                 lifetime: self.lifetime,
                 beat,
                 uptime: self.uptime(now),
                 priority: self.config.priority(),
-            }));
+            })));
             self.sent += 1;
         }
     }
@@ -382,7 +427,17 @@ impl Machine for NfdL {
 
     fn handle(&mut self, input: Input, now: Instant, effects: &mut Effects<Effect>) {
         match input {
-            Input::Received { from, heartbeat } => self.receive(from, heartbeat, now, effects),
+            Input::Received { from, message: Message::Heartbeat(heartbeat) } => {
+                self.receive(from, heartbeat, now, effects);
+            }
+            Input::Received { from, message: Message::Farewell { lifetime, label } } => {
+                self.receive_farewell(from, lifetime, label, now, effects);
+            }
+            Input::Received { from, message: Message::Ask { interval } } => {
+                self.receive_request(from, interval);
+            }
+            Input::Delay { member, delay } => self.delay = Some((member, delay)),
+            Input::Resign => self.resign(now, effects),
             Input::Replan { interval, detect } => {
                 if self.config.replan(interval, detect).is_ok() {
                     self.schedule.set_interval(interval);
@@ -415,13 +470,16 @@ impl Machine for NfdL {
                         peer.detector.extend(until);
                     }
                 } else {
-                    self.replace_silent(now, effects);
+                    let heard = self.peers.get(&leader).map_or(now, |peer| peer.heard);
+                    self.quality.delivered.suspect(leader, now - heard, now);
+                    self.replace(Reason::Silence, now, effects);
                 }
             }
             Role::Leading { .. } => {
                 let silent = self.schedule.last().map_or(Duration::ZERO, |last| now - last);
                 if silent >= self.config.detect() {
-                    self.listen(Reason::Stalled, now, effects);
+                    let until = now + self.config.interval();
+                    self.listen(until, Reason::Stalled, now, effects);
                 } else {
                     self.beat(now, effects);
                 }

@@ -50,7 +50,7 @@ impl Member {
     }
 
     fn hear(&mut self, from: u32, heartbeat: Heartbeat, now: Instant) -> Vec<Effect> {
-        let input = Input::Received { from: p(from), heartbeat };
+        let input = Input::Received { from: p(from), message: Message::Heartbeat(heartbeat) };
         self.machine.handle(input, now, &mut self.effects);
         self.effects.drain().collect()
     }
@@ -71,7 +71,7 @@ fn beat_at(ms: i64, uptime_ms: u64) -> Heartbeat {
 
 fn broadcasts(effects: &[Effect]) -> Vec<Heartbeat> {
     let heartbeat = |effect: &Effect| match effect {
-        Effect::Broadcast(heartbeat) => Some(*heartbeat),
+        Effect::Broadcast(Message::Heartbeat(heartbeat)) => Some(*heartbeat),
         _ => None,
     };
     effects.iter().filter_map(heartbeat).collect()

@@ -8,7 +8,7 @@
 
 use mandate_proto::identity::MemberId;
 use mandate_proto::machine::Effects;
-use mandate_proto::nfd_l::{self, Config, Effect, Event, Heartbeat, Input, NfdL, Stable};
+use mandate_proto::nfd_l::{self, Config, Effect, Event, Input, Message, NfdL, Stable};
 use mandate_proto::time::Instant;
 
 use crate::subject::{Boot, Subject};
@@ -44,7 +44,7 @@ pub enum Mutant {
 }
 
 impl Subject for NfdL {
-    type Message = Heartbeat;
+    type Message = Message;
     type Stable = Stable;
     type Event = Event;
     type Config = MemberConfig;
@@ -81,7 +81,7 @@ impl Subject for NfdL {
         machine
     }
 
-    fn received(from: MemberId, heartbeat: Heartbeat) -> Input {
-        Input::Received { from, heartbeat }
+    fn received(from: MemberId, message: Message) -> Input {
+        Input::Received { from, message }
     }
 }

@@ -51,7 +51,14 @@ pub fn bound(
 
 /// Runs a seed; `trace` receives it line by line.
 pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outcome {
-    let setting = Setting::draw(seed);
+    let mut setting = Setting::draw(seed);
+    let mut random = Random::new(seed ^ 0x91A7, Stream::Setting);
+    // In some groups the plan is kept current, and there is time enough for that.
+    let planned = random.chance(0.02);
+    if planned {
+        setting.storm *= 8;
+    }
+    let resignations = if random.chance(0.3) { random.below(6) } else { 0 };
     let (mut least, mut most, mut interval) = (setting.detect, setting.detect, setting.interval);
     if !setting.replans.is_empty() {
         (least, most) = (least / MAX_REPLAN, most * MAX_REPLAN);
@@ -64,6 +71,7 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
             .with_window(setting.window)
             .with_max_peers(setting.max_peers)
             .with_priority(u8::from(setting.favoured == Some(host)));
+        let config = if planned { kept_current(config) } else { config };
         (MemberConfig { config, mutant: options.mutant }, clock.clone())
     });
     let world = World::new(seed, hosts, setting.rough, setting.machinery, court);
@@ -72,8 +80,14 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
         random: Random::new(seed ^ 0x5EED, Stream::Faults),
         agreement: 0.0,
         crashed: None,
+        planned,
         setting,
     };
+    for _ in 0..resignations {
+        // Whoever leads then. Not so late that it still abstains when all agree.
+        let at = SimTime::ZERO + random.between(Duration::ZERO, run.setting.storm / 4 * 3);
+        (0..run.setting.size).for_each(|host| run.world.schedule_input(at, host, Input::Resign));
+    }
     run.weather_the_storm(seed);
     let _ = run.demand_everything();
     let Run { world, agreement, .. } = run;
@@ -87,6 +101,14 @@ struct Run<'a> {
     random: Random,
     agreement: f64,
     crashed: Option<SimTime>,
+    /// Followers ask for other intervals, so messages are not all heartbeats at the interval of the setting.
+    planned: bool,
+}
+
+/// A plan that asks for much, so that rough links make for short intervals.
+fn kept_current(config: Config) -> Config {
+    let (detect, least) = (config.detect(), config.interval() / 8);
+    config.with_mistakes(detect * 10_000, detect, least).expect("bounds above zero")
 }
 
 /// The run has failed; the court knows why.
@@ -240,6 +262,9 @@ impl Run<'_> {
             let agreement = &self.world.observer.agreement;
             let what = format!("the agreement on {leader} did not last: {}", agreement.describe());
             return self.fail(Kind::Liveness, agreement::NAME, what);
+        }
+        if self.planned {
+            return Ok(());
         }
         let sent = self.world.counts().messages - before;
         let elapsed = self.world.now() - began;

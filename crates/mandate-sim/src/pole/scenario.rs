@@ -7,7 +7,7 @@ use std::io::Write;
 
 use mandate_proto::oracle::{Oracle, Preference};
 use mandate_proto::pole::installation::Guarantee;
-use mandate_proto::pole::member::{Config, Figures, Input, Member, Moves, State};
+use mandate_proto::pole::member::{Config, Figures, Input, MIN_TIME, Member, Moves, State};
 use mandate_proto::pole::selection::Rules;
 
 use super::MemberConfig;
@@ -74,7 +74,15 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
         setting.calm.delay = Delay::Uniform(least, most);
         setting.calm.max_delay = most;
     }
-    let hosts = configure(&setting, options.mutant, &mut random);
+    // In some groups the plan is kept current, and there is time enough for that.
+    let planned = Random::new(seed ^ 0x91A7, Stream::Setting).chance(0.02);
+    if planned {
+        setting.storm *= 8;
+    }
+    let mut hosts = configure(&setting, options.mutant, &mut random);
+    if planned {
+        hosts.iter_mut().for_each(|host| host.config = kept_current(&host.config));
+    }
     let config = hosts[0].config.clone();
     let watch = Watch::new(setting.size, trace.map(Trace::new));
     let hosts = hosts.into_iter().zip(setting.clocks.iter().cloned());
@@ -138,6 +146,12 @@ fn configure(setting: &Setting, mutant: Option<Mutant>, random: &mut Random) -> 
         MemberConfig { config, figures: figures(random), mutant }
     };
     (0..setting.size).map(|host| setup(host, random)).collect()
+}
+
+/// A plan that asks for much, so that rough links make for short intervals.
+fn kept_current(config: &Config) -> Config {
+    let (detect, least) = (config.detect(), (config.interval() / 8).max(MIN_TIME));
+    config.clone().with_mistakes(detect * 10_000, detect, least).expect("bounds above zero")
 }
 
 fn figures(random: &mut Random) -> Figures {

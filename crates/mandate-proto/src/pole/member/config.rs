@@ -4,7 +4,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::moves::Moves;
-use crate::detector::configurator::Plan;
+use crate::detector::configurator::{Bounds, InvalidRequest, Plan};
+use crate::detector::planner::Wanted;
 use crate::identity::MemberId;
 use crate::oracle::{Oracle, Preference};
 use crate::pole::installation::{self, Guarantee, MAX_LEASE};
@@ -35,10 +36,11 @@ pub struct Config {
     pub(super) preference: Preference,
     pub(super) rules: Rules,
     pub(super) moves: Option<Moves>,
+    pub(super) wanted: Option<Wanted>,
 }
 
 /// Why a configuration was refused. Nothing was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum InvalidConfig {
     /// No margin left.
     #[error("the interval ({interval:?}) must be shorter than the detection time ({detect:?})")]
@@ -47,6 +49,16 @@ pub enum InvalidConfig {
         interval: Duration,
         /// Detection bound.
         detect: Duration,
+    },
+    /// The plan could never ask for what is used first.
+    #[error(
+        "the least interval ({min_interval:?}) must not be longer than the first ({interval:?})"
+    )]
+    MinInterval {
+        /// The least.
+        min_interval: Duration,
+        /// The first.
+        interval: Duration,
     },
     /// It would be busy with nothing else.
     #[error("{0} must be at least {MIN_TIME:?}")]
@@ -63,6 +75,9 @@ pub enum InvalidConfig {
     /// A drift allowance that leaves nothing of the lease.
     #[error("the drift allowance must be below 1000 parts of a thousand, not {0}")]
     Allowance(u16),
+    /// A bound on mistakes that makes no sense.
+    #[error(transparent)]
+    Mistakes(InvalidRequest),
     /// A threshold that cannot be compared with.
     #[error("the threshold for moves must be a finite share, zero or more")]
     Threshold,
@@ -99,6 +114,7 @@ impl Config {
             preference: Preference::default(),
             rules: Rules::default(),
             moves: None,
+            wanted: None,
         };
         config.replan(interval, detect)?;
         Ok(config)
@@ -179,6 +195,26 @@ impl Config {
         Ok(self)
     }
 
+    /// Keeps the interval between heartbeats current: every member measures the link from its leader and asks
+    /// for the largest interval with which it errs at most once per `every` (T_MR), for at most `lasts` (T_M),
+    /// and still notices a crash within the detection time; never for less than `min_interval`. The interval of
+    /// this configuration is used until links are measured. The same for all members.
+    pub fn with_mistakes(
+        mut self,
+        every: Duration,
+        lasts: Duration,
+        min_interval: Duration,
+    ) -> Result<Self, InvalidConfig> {
+        let bounds = Bounds::new(self.detect, every, lasts).map_err(InvalidConfig::Mistakes)?;
+        let min_interval = checked(min_interval, "the least interval between heartbeats")?;
+        if min_interval > self.interval {
+            let interval = self.interval;
+            return Err(InvalidConfig::MinInterval { min_interval, interval });
+        }
+        self.wanted = Some(Wanted { bounds, min_interval });
+        Ok(self)
+    }
+
     pub(super) fn replan(
         &mut self,
         interval: Duration,
@@ -222,6 +258,21 @@ impl Config {
     /// Which improvements over the paper are in force.
     pub fn rules(&self) -> Rules {
         self.rules
+    }
+
+    /// Time between heartbeats (eta), until links are measured.
+    pub fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    /// Detection bound (eta + alpha, T_D).
+    pub fn detect(&self) -> Duration {
+        self.detect
+    }
+
+    /// What quality of detection is wanted, if the plan is to be kept current.
+    pub fn wanted(&self) -> Option<&Wanted> {
+        self.wanted.as_ref()
     }
 
     /// Whether scores move a leader, and when.

@@ -15,9 +15,18 @@ use crate::time::Instant;
 
 impl Member {
     pub(super) fn beat(&mut self, now: Instant, effects: &mut Effects<Effect>) {
-        if let Phase::Leading { term } = self.phase
-            && let Some(beat) = self.schedule.beat(now)
-        {
+        let Phase::Leading { term } = self.phase else { return };
+        if let Some(wanted) = self.config.wanted {
+            // A margin of an interval is left, whatever anyone asks for.
+            let (least, most) = (wanted.min_interval, self.config.detect / 2);
+            let (requests, monitors) = (&self.quality.requests, self.pings.unsuspected());
+            let interval = requests.interval(monitors, self.config.interval, least, most);
+            if interval != self.schedule.interval() {
+                self.schedule.set_interval(interval);
+            }
+        }
+        if let Some(beat) = self.schedule.beat(now) {
+            self.quality.requests.age();
             effects.push(Effect::Broadcast(Message::Heartbeat { term, beat }));
         }
     }
@@ -42,6 +51,14 @@ impl Member {
                     if following.heartbeat(beat, now) {
                         self.pings.end_probe(from);
                     }
+                    let delay = self.pings.round_trip(from).unwrap_or_default() / 2;
+                    let look = self.quality.heartbeat(beat, delay, || following.link());
+                    if let Some(look) = look {
+                        following.set_detect(look.detect);
+                        let tell =
+                            |reason| Effect::Tell(Event::Unachievable { leader: from, reason });
+                        look.unachievable.into_iter().map(tell).for_each(|it| effects.push(it));
+                    }
                 }
                 _ => self.follow(from, term, beat, now, effects),
             }
@@ -65,6 +82,11 @@ impl Member {
         effects: &mut Effects<Effect>,
     ) {
         let following = Following::new(leader, term, beat, self.config.detect, now);
+        if term == self.suspected_in {
+            // Nobody comes back into a term of an earlier life.
+            self.quality.delivered.heard(leader, true, now);
+        }
+        self.quality.new_leader();
         self.phase = Phase::Following(Box::new(following));
         if self.installation.is_claiming() {
             self.install(installation::Input::Resign, now, effects);
@@ -84,6 +106,10 @@ impl Member {
     ) {
         let Phase::Following(following) = &self.phase else { return };
         let leader = following.leader;
+        if matches!(cause, Cause::Silence | Cause::NoAnswer) {
+            self.suspected_in = following.term;
+            self.quality.delivered.suspect(leader, following.silent_for(now), now);
+        }
         self.phase = Phase::Electing;
         if matches!(cause, Cause::Silence | Cause::NoAnswer) {
             self.suspect(leader, now, effects);
@@ -93,15 +119,20 @@ impl Member {
 
     pub(super) fn ping(&mut self, now: Instant, effects: &mut Effects<Effect>) {
         self.next_ping = now + self.config.ping_every;
-        let (number, requests) = (self.pings.next(now), self.figures.requests);
-        effects.push(Effect::Broadcast(Message::Ping { number, requests }));
+        let message = self.make_ping(now);
+        effects.push(Effect::Broadcast(message));
     }
 
     pub(super) fn ping_one(&mut self, to: MemberId, now: Instant, effects: &mut Effects<Effect>) {
         if self.is_other(to) {
-            let (number, requests) = (self.pings.next(now), self.figures.requests);
-            effects.push(Effect::Send { to, message: Message::Ping { number, requests } });
+            let message = self.make_ping(now);
+            effects.push(Effect::Send { to, message });
         }
+    }
+
+    fn make_ping(&mut self, now: Instant) -> Message {
+        let (number, requests) = (self.pings.next(now), self.figures.requests);
+        Message::Ping { number, requests, interval: self.quality.asked() }
     }
 
     pub(super) fn receive_ping(
@@ -117,7 +148,7 @@ impl Member {
         let standing = wanted.then(|| self.standing(Occasion::BeforeResignation, now));
         let standing = standing.and_then(Result::ok);
         let (requests, has_vote) = (self.figures.requests, self.has_vote());
-        let message = Message::Pong { number, requests, has_vote, standing };
+        let message = Message::Pong { number, requests, life: self.life, has_vote, standing };
         effects.push(Effect::Send { to: from, message });
     }
 

@@ -79,7 +79,7 @@ impl Member {
     ) {
         self.phase = Phase::Electing;
         self.draft(cause, now);
-        self.tell_state(effects);
+        self.tell_state(now, effects);
         self.score(now, effects);
         let above = self.installation.highest();
         self.select(selection::Input::Elect { above }, now, effects);

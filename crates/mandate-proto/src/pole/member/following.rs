@@ -15,6 +15,8 @@ pub(super) struct Following {
     pub(super) term: Term,
     detector: NfdE,
     link: Estimator,
+    /// When it was last heard, fresh.
+    heard: Instant,
     /// A late wake-up was forgiven since the last fresh heartbeat.
     forgave: bool,
 }
@@ -30,7 +32,7 @@ impl Following {
     ) -> Self {
         let detector = NfdE::new(detect, DEFAULT_WINDOW);
         let link = Estimator::new(DEFAULT_BLOCK);
-        let mut following = Following { leader, term, detector, link, forgave: false };
+        let mut following = Following { leader, term, detector, link, heard: now, forgave: false };
         following.heartbeat(beat, now);
         following
     }
@@ -40,6 +42,9 @@ impl Following {
         let arrival = self.detector.arrive(beat, now);
         self.link.arrive_as(arrival, beat, now);
         self.forgave &= !arrival.is_fresh();
+        if arrival.is_fresh() {
+            self.heard = now;
+        }
         arrival.is_fresh()
     }
 
@@ -62,6 +67,16 @@ impl Following {
             return false;
         }
         true
+    }
+
+    /// For how long nothing fresh was heard.
+    pub(super) fn silent_for(&self, now: Instant) -> Duration {
+        now - self.heard
+    }
+
+    /// The detector.
+    pub(super) fn detector(&self) -> &NfdE {
+        &self.detector
     }
 
     pub(super) fn link(&self) -> Option<Estimate> {

@@ -24,7 +24,7 @@ impl Member {
                 // It only has to claim: no lease stands in its way.
                 let until = now + self.config.timeout.saturating_mul(2);
                 self.phase = Phase::Awaiting { leader, until };
-                self.tell_state(effects);
+                self.tell_state(now, effects);
             }
             // We claim the next term ourselves.
             None if next == Some(self.config.me) => self.draft(Cause::Released, now),

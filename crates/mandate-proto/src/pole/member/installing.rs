@@ -61,7 +61,7 @@ impl Member {
             self.stop_leading();
             self.draft(Cause::Released, now);
             self.phase = Phase::Claiming;
-            self.tell_state(effects);
+            self.tell_state(now, effects);
         } else if let Some(reason) = lost {
             self.lost(reason, now, effects);
         }
@@ -92,7 +92,7 @@ impl Member {
         self.abstains_until = None;
         self.invitation = None;
         self.select(selection::Input::Follow { epoch: term, leader }, now, effects);
-        self.tell_state(effects);
+        self.tell_state(now, effects);
         if let Some(draft) = self.draft.take() {
             let view = View { leader: former, ..self.view(self.occasion()) };
             let record = draft.finish((leader, term), field, view, now);
@@ -105,7 +105,7 @@ impl Member {
         self.stop_leading();
         match (reason, &self.phase) {
             // Handed over: `transfer` has set whom we await.
-            (Reason::Transferred, Phase::Awaiting { .. }) => self.tell_state(effects),
+            (Reason::Transferred, Phase::Awaiting { .. }) => self.tell_state(now, effects),
             // Given up, since another leads.
             (_, Phase::Following(_)) => {}
             _ => self.begin_election(Cause::Lost(reason), now, effects),
@@ -131,6 +131,6 @@ impl Member {
         self.phase = Phase::Awaiting { leader: to, until: now + self.config.patience() };
         self.draft(Cause::Invited, now);
         self.select(selection::Input::Follow { epoch: term, leader: to }, now, effects);
-        self.tell_state(effects);
+        self.tell_state(now, effects);
     }
 }

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::moves::{Advice, Effect as MoveEffect};
 use super::record::Record;
 use crate::detector::Beat;
-use crate::identity::{MemberId, Term};
+use crate::detector::configurator::Infeasible;
+use crate::identity::{Lifetime, MemberId, Term};
 use crate::machine;
 use crate::oracle::Measured;
 use crate::pole::installation::{self, Promised, Reason};
@@ -23,6 +24,8 @@ pub enum Message {
         number: u64,
         /// Requests that clients send to the sender, a second.
         requests: f64,
+        /// How often the sender wants heartbeats from whoever leads, once it knows its link.
+        interval: Option<Duration>,
     },
     /// I am.
     Pong {
@@ -30,6 +33,8 @@ pub enum Message {
         number: u64,
         /// Requests that clients send to the sender, a second.
         requests: f64,
+        /// Which life of the sender this is.
+        life: Lifetime,
         /// Whether the sender could promise anything: it has its disk, or has recovered.
         has_vote: bool,
         /// What it would be worth as the leader in place of the present one.
@@ -156,6 +161,9 @@ pub enum NoTransfer {
     /// It would find nobody.
     #[error("that member does not answer")]
     NoAnswer,
+    /// The protocol knows no transfer: the leader that has led longest stays.
+    #[error("nfd-l has no transfer; the leader can resign")]
+    Unsupported,
     /// It could not take over.
     #[error("that member has lost its disk and has no vote yet")]
     NoVote,
@@ -188,6 +196,13 @@ pub enum Event {
     Moved(MoveEffect),
     /// The disk was lost, and this member has a vote again.
     Recovered,
+    /// The quality of detection that is wanted cannot be had on the link from the leader as it is now.
+    Unachievable {
+        /// The leader.
+        leader: MemberId,
+        /// Why not.
+        reason: Infeasible,
+    },
 }
 
 /// What a member asks for.

@@ -74,9 +74,9 @@ use core::time::Duration;
 use super::installation::{self, Boot, Installation};
 use super::selection::{self, Selection};
 use crate::detector::Label;
-use crate::detector::estimator::Estimate;
+use crate::detector::quality::{Detection, Quality, Watched};
 use crate::detector::schedule::Schedule;
-use crate::identity::{MemberId, Term};
+use crate::identity::{Lifetime, MemberId, Term};
 use crate::machine::{Effects, Machine};
 use crate::oracle::{Leniency, NoScore, Occasion, Standing, View};
 use crate::time::Instant;
@@ -114,6 +114,10 @@ pub struct Member {
     pings: Pings,
     next_ping: Instant,
     schedule: Schedule,
+    quality: Quality,
+    /// The term of the leader that was last suspected.
+    suspected_in: Term,
+    life: Lifetime,
     mover: Option<Mover>,
     /// Who led last.
     former: Option<MemberId>,
@@ -158,6 +162,9 @@ impl Member {
             pings: Pings::new(others, &config, boot.lifetime, now),
             next_ping: now,
             schedule: Schedule::new(Label::default(), config.interval, now),
+            quality: Quality::new(config.wanted),
+            suspected_in: Term::NONE,
+            life: boot.lifetime,
             mover: config.moves.map(Mover::new),
             former: boot.stored.and_then(|promised| promised.to),
             abstains_until: None,
@@ -200,12 +207,15 @@ impl Member {
         self.pings.suspected()
     }
 
-    /// The link from the leader that is followed, as measured.
-    pub fn link(&self) -> Option<Estimate> {
-        match &self.phase {
-            Phase::Following(following) => following.link(),
+    /// How well the leader that is followed is watched, and what was delivered so far.
+    pub fn detection(&self, now: Instant) -> Detection {
+        let watched = match &self.phase {
+            Phase::Following(following) => {
+                Some(Watched::new(following.leader, following.detector(), following.link()))
+            }
             _ => None,
-        }
+        };
+        self.quality.detection(watched, now)
     }
 
     /// Whether it has a vote: its disk, or what it has recovered.
@@ -259,8 +269,9 @@ impl Member {
         matches!(self.phase, Phase::Following(_) | Phase::Leading { .. })
     }
 
-    fn tell_state(&mut self, effects: &mut Effects<Effect>) {
+    fn tell_state(&mut self, now: Instant, effects: &mut Effects<Effect>) {
         let state = self.state();
+        self.quality.delivered.watch(matches!(state, State::Following { .. }), now);
         if core::mem::replace(&mut self.told, state) != state {
             effects.push(Effect::Tell(Event::Changed(state)));
         }
@@ -283,11 +294,15 @@ impl Member {
         effects: &mut Effects<Effect>,
     ) {
         match message {
-            Message::Ping { number, requests } => {
+            Message::Ping { number, requests, interval } => {
+                self.quality.requests.take(from, interval);
                 self.receive_ping(from, number, requests, now, effects);
             }
-            Message::Pong { number, requests, has_vote, standing } => {
+            Message::Pong { number, requests, life, has_vote, standing } => {
                 self.pings.heard(from, requests);
+                if let Some(same_life) = self.pings.lives(from, number, life) {
+                    self.quality.delivered.heard(from, same_life, now);
+                }
                 if self.pings.answered(from, number, (has_vote, standing), now) {
                     self.tell_suspected(from, false, now, effects);
                 }
@@ -337,7 +352,7 @@ impl Machine for Member {
         self.beat(now, effects);
         self.handle_pings(now, effects);
         if let Phase::Following(following) = &mut self.phase
-            && following.is_silent(self.config.interval, now)
+            && following.is_silent(self.config.interval.max(following.detector().interval()), now)
         {
             self.lose_leader(Cause::Silence, now, effects);
         }

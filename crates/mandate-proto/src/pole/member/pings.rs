@@ -50,6 +50,8 @@ struct Peer {
     proves_above: u64,
     probe: Option<Probe>,
     requests: f64,
+    /// Which life of it answered last.
+    life: Option<Lifetime>,
     has_vote: bool,
     standing: Option<Measured>,
 }
@@ -80,6 +82,7 @@ impl Pings {
             proves_above: number,
             probe: None,
             requests: 0.0,
+            life: None,
             has_vote: false,
             standing: None,
         };
@@ -110,6 +113,15 @@ impl Pings {
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.requests = requests;
         }
+    }
+
+    /// Takes which life of a member answered a ping, if that ping proves anything; whether it is the life that
+    /// answered before.
+    pub(super) fn lives(&mut self, from: MemberId, number: u64, life: Lifetime) -> Option<bool> {
+        let was_sent = self.sent.iter().any(|(sent, _)| *sent == number);
+        let peer = self.peers.get_mut(&from).filter(|it| was_sent && number > it.proves_above)?;
+        let before = peer.life.replace(life);
+        Some(before.is_none_or(|before| before == life))
     }
 
     /// Takes an answer; true if it ends a suspicion.
@@ -235,6 +247,17 @@ impl Pings {
     /// Whether every other was measured.
     pub(super) fn knows_all(&self) -> bool {
         self.peers.values().all(|peer| peer.samples > 0)
+    }
+
+    /// Those that answer.
+    pub(super) fn unsuspected(&self) -> impl Iterator<Item = MemberId> + '_ {
+        self.peers.iter().filter(|(_, peer)| !peer.suspected).map(|(id, _)| *id)
+    }
+
+    /// The mean round trip to a member, once it was measured.
+    pub(super) fn round_trip(&self, member: MemberId) -> Option<Duration> {
+        let peer = self.peers.get(&member).filter(|peer| peer.samples > 0)?;
+        Some(Duration::from_nanos(peer.mean as u64))
     }
 
     /// Mean round trips to those that answer. Who has no vote is no help to a leader, and left out.

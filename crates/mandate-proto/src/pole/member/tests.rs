@@ -123,7 +123,11 @@ fn ping_number(effect: &Effect) -> Option<u64> {
 }
 
 fn pong(number: u64, has_vote: bool) -> Message {
-    Message::Pong { number, requests: 0.0, has_vote, standing: None }
+    pong_of(Lifetime::new(9), number, has_vote)
+}
+
+fn pong_of(life: Lifetime, number: u64, has_vote: bool) -> Message {
+    Message::Pong { number, requests: 0.0, life, has_vote, standing: None }
 }
 
 fn claim(term: u64) -> Message {
@@ -315,4 +319,54 @@ fn after_a_restart_no_lower_term_is_followed_than_the_one_on_disk() {
     assert_eq!(subject.member.state(), State::Electing);
     subject.hear(3, heartbeat(7, 0));
     assert_eq!(subject.member.state(), State::Following { leader: p(3), term: Term::new(7) });
+}
+
+fn planned() -> Config {
+    config(3).with_mistakes(Duration::from_secs(3600), DETECT, MS).unwrap()
+}
+
+#[test]
+fn a_follower_behind_a_bad_link_asks_for_heartbeats_more_often_in_its_pings() {
+    let mut subject = Subject::following(planned());
+    for beat in 1..400 {
+        let due = at(beat * 100);
+        subject.run_until(due, &[2, 3]);
+        if beat % 4 != 0 {
+            subject.hear(3, heartbeat(5, beat as i64 * 100));
+        }
+    }
+    let pings = |effect: &Effect| match effect {
+        Effect::Send { message: Message::Ping { interval, .. }, .. } => *interval,
+        _ => None,
+    };
+    subject.tell(Input::LinkUp { member: p(2) });
+    let asked = subject.effects.iter().rev().find_map(pings).expect("an interval is asked for");
+    assert!(asked < INTERVAL / 2, "{asked:?}");
+    let detection = subject.member.detection(subject.now);
+    assert_eq!(detection.service.mistakes.count, 0);
+    assert!((detection.watched.unwrap().link.unwrap().loss - 0.25).abs() < 0.02);
+}
+
+#[test]
+fn a_leader_that_was_silent_and_leads_on_was_suspected_by_mistake() {
+    let mut subject = Subject::following(config(3));
+    subject.run_until(at(310), &[2]);
+    assert_eq!(subject.member.state(), State::Electing);
+    let so_far = subject.member.detection(subject.now).service;
+    assert_eq!((so_far.mistakes.count, so_far.detections.count), (0, 1));
+    subject.hear(3, heartbeat(5, 310));
+    let service = subject.member.detection(at(400)).service;
+    assert_eq!((service.mistakes.count, service.detections.count), (1, 0));
+    assert_eq!(service.mistakes.longest, MS * 10);
+}
+
+#[test]
+fn a_leader_that_comes_back_in_another_life_had_crashed() {
+    let mut subject = Subject::following(config(3));
+    subject.run_until(at(310), &[2]);
+    let number = subject.member.pings.next(subject.now);
+    subject.hear(3, pong_of(Lifetime::new(10), number, true));
+    let service = subject.member.detection(at(400)).service;
+    assert_eq!((service.mistakes.count, service.detections.count), (0, 1));
+    assert_eq!(service.detections.longest, DETECT);
 }

@@ -3,7 +3,7 @@
 //! back by as much as the steady clock can have gained on the calendar.
 
 use mandate_proto::identity::Lifetime;
-use mandate_proto::nfd_l::NfdL;
+use mandate_proto::nfd_l::{Message, NfdL};
 
 use crate::fault::{DiskFate, Fault};
 use crate::storm::MAX_DRIFT_PPB;
@@ -45,7 +45,7 @@ impl LabelsRise {
             Observation::Started(_) => {
                 member.excused |= core::mem::take(&mut member.next_excused);
             }
-            Observation::Sent(heartbeat) => {
+            Observation::Sent(Message::Heartbeat(heartbeat)) => {
                 let label = heartbeat.beat.label.as_nanos();
                 let last = member.last.replace((heartbeat.lifetime, label));
                 let Some((life, last)) = last else { return Ok(()) };

@@ -11,7 +11,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use mandate_proto::identity::{Lifetime, MemberId};
-use mandate_proto::nfd_l::{Event, Heartbeat, NfdL, Reason};
+use mandate_proto::nfd_l::{Event, Heartbeat, Message, NfdL, Reason};
 
 use crate::fault::{DiskFate, Fault};
 use crate::host::host_of;
@@ -61,9 +61,9 @@ impl NoFalseClaim {
     /// Checks what was observed.
     pub fn check(&mut self, moment: Moment, what: &Observation<'_, NfdL>) -> Result<(), String> {
         match what {
-            Observation::Sent(heartbeat) => {
+            Observation::Sent(Message::Heartbeat(heartbeat)) => {
                 let sent = &mut self.sent[moment.host];
-                sent.push_back((**heartbeat, moment.now));
+                sent.push_back((*heartbeat, moment.now));
                 if sent.len() > RECENT {
                     sent.pop_front();
                 }

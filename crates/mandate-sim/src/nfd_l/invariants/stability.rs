@@ -7,7 +7,7 @@
 use core::time::Duration;
 
 use mandate_proto::identity::MemberId;
-use mandate_proto::nfd_l::{Event, NfdL, Reason};
+use mandate_proto::nfd_l::{Event, Message, NfdL, Reason};
 use mandate_proto::time::Instant;
 
 use crate::fault::Fault;
@@ -63,7 +63,7 @@ impl Stability {
             Observation::Faulted(Fault::Pause(_) | Fault::Suspend { .. }) => {
                 self.paused[moment.host].get_or_insert(moment.local);
             }
-            Observation::Sent(_) => return self.check_leads_on(moment),
+            Observation::Sent(Message::Heartbeat(_)) => return self.check_leads_on(moment),
             Observation::Told(Event::LeaderChanged { leader, reason }) => {
                 let own = member(moment.host);
                 let ended = self.end(moment);

@@ -1,0 +1,211 @@
+//! Where chaos happens: members of the peer engine on emulated hosts, with small disks.
+
+use std::cell::{Ref, RefCell};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::Context;
+use mandate_conformance::subject::{Cables, Members, SetupError, Subject};
+use mandate_lab::topology::Topology;
+use mandate_lab::wan::Wan;
+use mandate_lab::wan::fault::Fault;
+use mandate_proto::identity::MemberId;
+use mandate_proto::pole::installation::Guarantee;
+use mandate_runtime::Start;
+
+use super::disk::{Disk, leave_mounts};
+use crate::certs::{self, CertsArgs};
+use crate::groups::guarantee_text;
+use crate::groups::peer::{GROUP, election, member_command};
+use crate::init::{self, MemberFile};
+
+/// Members are spread over these sites in turn.
+pub(crate) const SITES: [&str; 3] = ["north", "south", "west"];
+
+/// Distances within a continent, with the jitter of the paper's evaluation.
+pub(crate) const CONTINENT: &str = "
+[[rtt]]\na = 'north'\nb = 'south'\nms = 10\njitter_ms = 0.1
+[[rtt]]\na = 'north'\nb = 'west'\nms = 20\njitter_ms = 0.2
+[[rtt]]\na = 'south'\nb = 'west'\nms = 30\njitter_ms = 0.3
+";
+
+/// Each member has an address of its own, so all can have the same ports.
+const PORT: u16 = 7100;
+const API_PORT: u16 = 8100;
+
+/// For elections: longer than a round trip on the longest link, slowed by the longest delay both ways.
+const TIMEOUT: Duration = Duration::from_millis(600);
+
+/// The disks, which members use and faults fill.
+type Disks = Rc<RefCell<BTreeMap<MemberId, Disk>>>;
+
+/// The network and the disks of a group, and how its members are made.
+pub(crate) struct Field {
+    wan: Rc<Wan>,
+    disks: Disks,
+    guarantee: Guarantee,
+    within: Duration,
+}
+
+impl Field {
+    /// Starts the network of so many members over [`SITES`], with these links. Call it first of all: it leaves the
+    /// machine's mounts, and threads that are there before do not come along.
+    pub(crate) fn make(
+        links: &str,
+        guarantee: Guarantee,
+        members: u32,
+        within: Duration,
+        seed: u64,
+    ) -> anyhow::Result<Self> {
+        leave_mounts()?;
+        let mut text = links.to_owned();
+        for (number, site) in (1..=members).zip(SITES.iter().cycle()) {
+            text += &format!("[[server]]\nid = 'p{number}'\nsite = '{site}'\n");
+        }
+        let topology = Topology::parse(&text).context("the field's own topology")?;
+        let wan = Rc::new(Wan::start(&topology, seed)?);
+        Ok(Field { wan, disks: Disks::default(), guarantee, within })
+    }
+
+    /// Lets something go wrong with the network.
+    pub(super) fn inflict(&self, fault: &Fault) {
+        self.wan.inflict(fault).expect("faults name members, and all of them are hosts");
+    }
+
+    /// The network is as it should be.
+    pub(super) fn heal(&self) {
+        self.wan.heal();
+    }
+
+    /// The disks, by member.
+    pub(super) fn disks(&self) -> Ref<'_, BTreeMap<MemberId, Disk>> {
+        self.disks.borrow()
+    }
+}
+
+impl Subject for Field {
+    fn name(&self) -> String {
+        format!("peer on an emulated network, {}", guarantee_text(self.guarantee))
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        self.guarantee
+    }
+
+    fn group(&self, size: u32, directory: &Path) -> Result<Box<dyn Members>, SetupError> {
+        let group = FieldGroup::make(self, size, directory)?;
+        Ok(Box::new(group))
+    }
+
+    fn patience(&self) -> Duration {
+        self.within
+    }
+}
+
+struct FieldGroup {
+    program: PathBuf,
+    directory: PathBuf,
+    wan: Rc<Wan>,
+    disks: Disks,
+}
+
+impl FieldGroup {
+    fn make(field: &Field, size: u32, directory: &Path) -> anyhow::Result<Self> {
+        let members: Vec<_> = (1..=size).map(MemberId::new).collect();
+        certs::make(&CertsArgs {
+            group: GROUP.into(),
+            dir: directory.join("certs"),
+            days: 1,
+            renew: false,
+            rotation: Default::default(),
+            members: members.clone(),
+        })?;
+        let group = FieldGroup {
+            program: std::env::current_exe().context("could not find this program")?,
+            directory: directory.to_owned(),
+            wan: field.wan.clone(),
+            disks: field.disks.clone(),
+        };
+        let tables = init::tables(&election(field.guarantee, TIMEOUT));
+        for me in &members {
+            let others = members.iter().filter(|id| *id != me);
+            let file = MemberFile {
+                group: GROUP,
+                me: *me,
+                listen: group.address(*me)?,
+                api: (Ipv4Addr::LOCALHOST, API_PORT).into(),
+                peers: others
+                    .map(|id| Ok((*id, group.address(*id)?.to_string())))
+                    .collect::<anyhow::Result<_>>()?,
+                tables: &tables,
+            };
+            group.insert_disk(*me, &file.text())?;
+        }
+        Ok(group)
+    }
+
+    fn address(&self, member: MemberId) -> anyhow::Result<SocketAddr> {
+        let host = self.wan.host(&member.to_string()).context("every member has a host")?;
+        Ok((host.address, PORT).into())
+    }
+
+    fn home(&self, member: MemberId) -> PathBuf {
+        self.directory.join(member.to_string())
+    }
+
+    /// Configuration and state are on the member's own disk; certificates are not.
+    fn insert_disk(&self, member: MemberId, configuration: &str) -> anyhow::Result<()> {
+        let home = self.home(member);
+        self.disks.borrow_mut().insert(member, Disk::insert(&home)?);
+        let path = home.join("member.toml");
+        fs::write(&path, configuration)
+            .with_context(|| format!("could not write {}", path.display()))?;
+        symlink(self.directory.join("certs"), home.join("certs"))
+            .context("could not link certificates")
+    }
+}
+
+impl Members for FieldGroup {
+    fn command(&self, member: MemberId, start: Start) -> Command {
+        let configuration = self.home(member).join("member.toml");
+        member_command(&self.program, &["lab", "actor"], &configuration, start)
+    }
+
+    fn place(&self, member: MemberId) -> Vec<OsString> {
+        let host = self.wan.host(&member.to_string()).expect("every member has a host");
+        let mut place = vec![OsString::from(&self.program)];
+        place.extend(["lab", "wan", "enter"].map(OsString::from));
+        place.push(host.namespace_path().into_os_string());
+        place.push("--".into());
+        place
+    }
+
+    fn cables(&self) -> Option<&dyn Cables> {
+        Some(self)
+    }
+}
+
+impl Cables for FieldGroup {
+    fn isolate(&self, member: MemberId) {
+        let cut = Fault::Cut { a: member.to_string(), b: "all".into() };
+        self.wan.inflict(&cut).expect("every member has a host");
+    }
+
+    fn heal(&self) {
+        self.wan.heal();
+    }
+}
+
+impl Drop for FieldGroup {
+    fn drop(&mut self) {
+        // Before the directory that they are mounted in.
+        self.disks.borrow_mut().clear();
+    }
+}

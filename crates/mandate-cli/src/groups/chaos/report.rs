@@ -1,0 +1,188 @@
+//! What chaos found, as text and as JSON.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+use mandate_conformance::group::GroupError;
+use serde::Serialize;
+
+use super::runner::{Outcome, PhaseFigures, Runner};
+use super::storm::Kind;
+use super::{ChaosArgs, guarantee_text};
+use crate::output::ms;
+
+/// Lines of what happened around a violation that are shown; JSON has all.
+const SHOWN: usize = 60;
+
+/// What was found.
+#[derive(Serialize)]
+pub(super) struct Report {
+    engine: &'static str,
+    guarantee: String,
+    members: u32,
+    seed: u64,
+    /// What repeats the same faults.
+    command: String,
+    faults: usize,
+    phases: usize,
+    /// Faults of each kind, in all phases.
+    faults_by_kind: BTreeMap<&'static str, usize>,
+    /// Phases with one kind of fault, by kind; and those with several at once.
+    results: Vec<Row>,
+    /// Who acted in how many terms.
+    leaders: BTreeMap<String, usize>,
+    terms: u64,
+    acts: u64,
+    /// Writes of an older term after a newer, which the register refused.
+    refused_writes: u64,
+    outcome: &'static str,
+    /// What must not have happened, and has.
+    violations: Vec<String>,
+    /// What happened around that, by time.
+    history: Vec<String>,
+    liveness_bound_ms: f64,
+    took_s: f64,
+}
+
+#[derive(Serialize)]
+struct Row {
+    fault: &'static str,
+    phases: usize,
+    leader_changes: usize,
+    /// The longest time without an act of a leader, in each phase.
+    without_leader_ms: Spread,
+    /// From healing until all followed one leader.
+    settled_ms: Spread,
+}
+
+#[derive(Serialize)]
+struct Spread {
+    median: f64,
+    max: f64,
+}
+
+impl Report {
+    pub(super) fn new(
+        args: &ChaosArgs,
+        runner: &mut Runner<'_>,
+        outcome: &Outcome,
+        took: Duration,
+    ) -> Result<Self, GroupError> {
+        let refused_writes = runner.group.refused_writes();
+        let history = runner.group.history()?;
+        let mut leaders = BTreeMap::new();
+        for (_, member, _) in history.reigns() {
+            *leaders.entry(member.to_string()).or_default() += 1;
+        }
+        let terms = history.latest().map_or(0, |act| act.term.get());
+        let acts = history.counted();
+        let mut faults_by_kind = BTreeMap::new();
+        for kind in runner.phases.iter().flat_map(|phase| &phase.kinds) {
+            *faults_by_kind.entry(kind.name()).or_default() += 1;
+        }
+        let (outcome, evidence) = match outcome {
+            Outcome::Passed => ("passed", None),
+            Outcome::Broken(evidence) => ("broken", Some(evidence)),
+            Outcome::NoLeader(evidence) => ("no leader in time", Some(evidence)),
+        };
+        Ok(Report {
+            engine: args.engine.engine_name(),
+            guarantee: guarantee_text(args.engine.guarantee()),
+            members: args.members,
+            seed: args.seed,
+            command: args.command(),
+            faults: faults_by_kind.values().sum(),
+            phases: runner.phases.len(),
+            faults_by_kind,
+            results: rows(&runner.phases),
+            leaders,
+            terms,
+            acts,
+            refused_writes,
+            outcome,
+            violations: evidence.map(|evidence| evidence.what.clone()).unwrap_or_default(),
+            history: evidence.map(|evidence| evidence.around.clone()).unwrap_or_default(),
+            liveness_bound_ms: ms(args.within),
+            took_s: took.as_secs_f64(),
+        })
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut text = format!(
+            "{}, {}, {} members: {} faults in {} phases, {:.0} s\n\n  {:<12} {:>6} {:>9} {:>24} {:>24}\n",
+            self.engine,
+            self.guarantee,
+            self.members,
+            self.faults,
+            self.phases,
+            self.took_s,
+            "fault",
+            "phases",
+            "changes",
+            "no leader, median/max ms",
+            "settled, median/max ms"
+        );
+        for row in &self.results {
+            let spread = |spread: &Spread| format!("{:.0} / {:.0}", spread.median, spread.max);
+            let _ = writeln!(
+                text,
+                "  {:<12} {:>6} {:>9} {:>24} {:>24}",
+                row.fault,
+                row.phases,
+                row.leader_changes,
+                spread(&row.without_leader_ms),
+                spread(&row.settled_ms)
+            );
+        }
+        let _ = writeln!(
+            text,
+            "\n{} acts in {} terms were compared; the register refused {} writes of older terms.",
+            self.acts, self.terms, self.refused_writes
+        );
+        if self.violations.is_empty() {
+            text += "Nothing happened that must not, and after every phase all followed one leader in time.";
+        }
+        for violation in &self.violations {
+            let _ = writeln!(text, "\n{}: {violation}", self.outcome.to_uppercase());
+        }
+        let hidden = self.history.len().saturating_sub(SHOWN);
+        for line in self.history.iter().skip(hidden) {
+            let _ = writeln!(text, "  {line}");
+        }
+        text + &format!("\nTo repeat these faults: {}", self.command)
+    }
+}
+
+fn rows(phases: &[PhaseFigures]) -> Vec<Row> {
+    let mut by_kind: BTreeMap<Option<Kind>, Vec<&PhaseFigures>> = BTreeMap::new();
+    for phase in phases {
+        let single = phase.kinds.first().filter(|_| phase.kinds.len() == 1).copied();
+        by_kind.entry(single).or_default().push(phase);
+    }
+    // Those with several at once come last.
+    let mut rows: Vec<_> = by_kind.iter().map(|(kind, phases)| row(*kind, phases)).collect();
+    if by_kind.contains_key(&None) {
+        rows.rotate_left(1);
+    }
+    rows
+}
+
+fn row(kind: Option<Kind>, phases: &[&PhaseFigures]) -> Row {
+    Row {
+        fault: kind.map_or("several", Kind::name),
+        phases: phases.len(),
+        leader_changes: phases.iter().filter(|phase| phase.changed).count(),
+        without_leader_ms: spread(phases.iter().map(|phase| ms(phase.without_leader))),
+        settled_ms: spread(phases.iter().map(|phase| ms(phase.settled))),
+    }
+}
+
+fn spread(values: impl Iterator<Item = f64>) -> Spread {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    Spread {
+        median: values.get(values.len() / 2).copied().unwrap_or_default(),
+        max: values.last().copied().unwrap_or_default(),
+    }
+}

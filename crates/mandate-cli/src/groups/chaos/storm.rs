@@ -1,0 +1,247 @@
+//! What a seed draws: phases of faults, each held for a while and then healed.
+//!
+//! Whom a fault strikes is drawn as *the leader* or as a place among the members. Who leads depends on real time, so
+//! a seed repeats the faults and their lengths, and not every step of what follows from them.
+
+use std::time::Duration;
+
+use mandate_sim::random::{Random, Stream};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Whom a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// Whoever leads when it strikes.
+    Leader,
+    /// The member at this place.
+    Place(usize),
+}
+
+/// Something that goes wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Strike {
+    /// SIGKILL; started again when the phase ends.
+    Kill(Target),
+    /// SIGSTOP; SIGCONT when the phase ends.
+    Pause(Target),
+    /// Cut off from all others.
+    CutOff(Target),
+    /// The group falls into two sides; of these places one.
+    Partition(Vec<usize>),
+    /// It hears the others, and they do not hear it.
+    Mute(Target),
+    /// The others hear it, and it does not hear them.
+    Deafen(Target),
+    /// Everything is lossy.
+    Loss(f64),
+    /// Its packets take longer, and not all equally long.
+    Delay { target: Target, delay: Duration, jitter: Duration },
+    /// All are killed at once, and started again when the phase ends.
+    KillAll,
+    /// Its disk takes nothing more.
+    FillDisk(Target),
+}
+
+/// What can be drawn, and how often of all.
+const KINDS: [(Kind, usize); 9] = [
+    (Kind::Kill, 4),
+    (Kind::Pause, 3),
+    (Kind::CutOff, 3),
+    (Kind::Partition, 3),
+    (Kind::OneWay, 3),
+    (Kind::Loss, 2),
+    (Kind::Delay, 2),
+    (Kind::KillAll, 1),
+    (Kind::DiskFull, 3),
+];
+
+/// A kind of fault, by which results are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub(super) enum Kind {
+    /// SIGKILL, and started again.
+    Kill,
+    /// SIGSTOP for longer than a lease, then SIGCONT.
+    Pause,
+    /// A member cut off from all others.
+    CutOff,
+    /// Two sides that do not hear each other.
+    Partition,
+    /// A member that hears and is not heard, or the reverse.
+    OneWay,
+    /// 5 to 30 % of all packets.
+    Loss,
+    /// A member 10 to 200 ms farther away, with jitter.
+    Delay,
+    /// SIGKILL for all at once.
+    KillAll,
+    /// A member that cannot write its state.
+    DiskFull,
+}
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::Kill => "kill",
+            Kind::Pause => "pause",
+            Kind::CutOff => "cut off",
+            Kind::Partition => "partition",
+            Kind::OneWay => "one-way cut",
+            Kind::Loss => "loss",
+            Kind::Delay => "delay",
+            Kind::KillAll => "all killed",
+            Kind::DiskFull => "disk full",
+        }
+    }
+}
+
+impl Strike {
+    pub(super) fn kind(&self) -> Kind {
+        match self {
+            Strike::Kill(_) => Kind::Kill,
+            Strike::Pause(_) => Kind::Pause,
+            Strike::CutOff(_) => Kind::CutOff,
+            Strike::Partition(_) => Kind::Partition,
+            Strike::Mute(_) | Strike::Deafen(_) => Kind::OneWay,
+            Strike::Loss(_) => Kind::Loss,
+            Strike::Delay { .. } => Kind::Delay,
+            Strike::KillAll => Kind::KillAll,
+            Strike::FillDisk(_) => Kind::DiskFull,
+        }
+    }
+}
+
+/// Faults that happen together.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Phase {
+    /// What happens, each after a pause since the one before.
+    pub(super) strikes: Vec<(Duration, Strike)>,
+    /// How long it stays so before everything heals.
+    pub(super) lasts: Duration,
+}
+
+impl Phase {
+    /// How long it takes until it heals.
+    pub(super) fn length(&self) -> Duration {
+        self.strikes.iter().map(|(pause, _)| *pause).sum::<Duration>() + self.lasts
+    }
+}
+
+/// What is drawn from.
+pub(super) struct Setting<'a> {
+    pub(super) members: usize,
+    pub(super) lease: Duration,
+    /// Only these kinds; all if there are none.
+    pub(super) only: &'a [Kind],
+}
+
+/// The phases of a seed, with this many faults in all.
+pub(super) fn draw(seed: u64, faults: u32, setting: &Setting<'_>) -> Vec<Phase> {
+    let mut random = Random::new(seed, Stream::Faults);
+    let mut phases = Vec::new();
+    let mut left = u64::from(faults);
+    while left > 0 {
+        let together = random.pick(&[1, 1, 1, 2, 2, 3]).min(left);
+        left -= together;
+        let strikes: Vec<_> = (0..together)
+            .map(|number| {
+                let pause = if number == 0 { Duration::ZERO } else { random.between(MS, MS * 400) };
+                (pause, strike(&mut random, setting))
+            })
+            .collect();
+        phases.push(Phase { lasts: lasts(&mut random, &strikes, setting.lease), strikes });
+    }
+    phases
+}
+
+fn strike(random: &mut Random, setting: &Setting<'_>) -> Strike {
+    let members = setting.members;
+    let kind = kind(random, setting.only);
+    let target = if random.chance(0.6) {
+        Target::Leader
+    } else {
+        Target::Place(random.below(members as u64) as usize)
+    };
+    match kind {
+        Kind::Kill => Strike::Kill(target),
+        Kind::Pause => Strike::Pause(target),
+        Kind::CutOff => Strike::CutOff(target),
+        Kind::Partition => {
+            // Neither nobody nor everybody.
+            let side = 1 + random.below((1 << members) - 2);
+            Strike::Partition((0..members).filter(|place| side >> place & 1 == 1).collect())
+        }
+        Kind::OneWay if random.chance(0.5) => Strike::Mute(target),
+        Kind::OneWay => Strike::Deafen(target),
+        Kind::Loss => Strike::Loss((5 + random.below(26)) as f64 / 100.0),
+        Kind::Delay => Strike::Delay {
+            target,
+            delay: MS * (10 + random.below(191)) as u32,
+            jitter: MS * random.below(31) as u32,
+        },
+        Kind::KillAll => Strike::KillAll,
+        Kind::DiskFull => Strike::FillDisk(target),
+    }
+}
+
+fn kind(random: &mut Random, only: &[Kind]) -> Kind {
+    let wanted = |kind: Kind| only.is_empty() || only.contains(&kind);
+    let kinds = KINDS.iter().filter(|(kind, _)| wanted(*kind));
+    let tickets: Vec<_> =
+        kinds.flat_map(|(kind, weight)| std::iter::repeat_n(*kind, *weight)).collect();
+    random.pick(&tickets)
+}
+
+/// From a hiccup to several leases; a pause is always longer than a lease.
+fn lasts(random: &mut Random, strikes: &[(Duration, Strike)], lease: Duration) -> Duration {
+    let pauses = strikes.iter().any(|(_, strike)| matches!(strike, Strike::Pause(_)));
+    let least = if pauses { lease.mul_f64(1.2) } else { MS * 100 };
+    let most = lease.mul_f64(random.pick(&[1.3, 2.0, 4.0]));
+    random.between(least, most.max(least + MS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_draws_the_same_faults_every_time_and_as_many_as_were_asked_for() {
+        let setting = Setting { members: 5, lease: MS * 1000, only: &[] };
+        let draw_one = |seed| draw(seed, 200, &setting);
+        assert_eq!(draw_one(7), draw_one(7));
+        assert_ne!(draw_one(7), draw_one(8));
+        let phases = draw_one(7);
+        assert_eq!(phases.iter().map(|phase| phase.strikes.len()).sum::<usize>(), 200);
+        assert!(phases.iter().any(|phase| phase.strikes.len() > 2), "several at once");
+    }
+
+    #[test]
+    fn only_what_is_asked_for_is_drawn() {
+        let only = [Kind::Kill, Kind::Loss];
+        let phases = draw(7, 50, &Setting { members: 3, lease: MS * 1000, only: &only });
+        let mut strikes = phases.iter().flat_map(|phase| &phase.strikes);
+        assert!(strikes.all(|(_, strike)| only.contains(&strike.kind())));
+    }
+
+    #[test]
+    fn every_kind_is_drawn_and_stays_within_its_bounds() {
+        let phases = draw(3, 400, &Setting { members: 5, lease: MS * 1000, only: &[] });
+        let strikes = || phases.iter().flat_map(|phase| &phase.strikes);
+        for (kind, _) in KINDS {
+            assert!(strikes().any(|(_, strike)| strike.kind() == kind), "{kind:?}");
+        }
+        for phase in &phases {
+            let pauses = phase.strikes.iter().any(|(_, s)| matches!(s, Strike::Pause(_)));
+            assert!(!pauses || phase.lasts > MS * 1000, "longer than the lease");
+            assert!(phase.length() < MS * 6000);
+        }
+        for (_, strike) in strikes() {
+            match strike {
+                Strike::Partition(side) => assert!((1..5).contains(&side.len())),
+                Strike::Loss(share) => assert!((0.05..=0.3).contains(share)),
+                Strike::Delay { delay, .. } => assert!(*delay <= MS * 200),
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! `mandate lab conformance`: whether an engine keeps its promises, shown claim by claim.
+
+use mandate_conformance::suite::{Outcome, Verdict};
+use mandate_conformance::{cancellation, suite};
+use serde::Serialize;
+
+use super::{Engine, EngineArgs, Peers};
+use crate::exit::Exit;
+use crate::output::{self, Format};
+
+/// Member processes on this host, killed, stopped, cut off and restarted; handles whose futures are dropped.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConformanceArgs {
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// Only claims whose names contain this.
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Have leaders look at their mandate once and then act for ever, to see that this is noticed.
+    #[arg(long, hide = true)]
+    careless: bool,
+}
+
+#[derive(Serialize)]
+struct Document {
+    subject: String,
+    claims: Vec<ClaimDocument>,
+}
+
+#[derive(Serialize)]
+struct ClaimDocument {
+    claim: &'static str,
+    verdict: &'static str,
+    seen: String,
+    seconds: f64,
+}
+
+pub(crate) fn run(args: &ConformanceArgs, format: Format) -> anyhow::Result<Exit> {
+    let wanted = |name: &str| args.only.as_deref().is_none_or(|text| name.contains(text));
+    let tell = |outcome: &Outcome| {
+        if format == Format::Text {
+            // Told as it comes; if nobody reads it, the exit code still says it.
+            let _ = output::print(outcome.to_string());
+        }
+    };
+    let subject = args.engine.subject(true);
+    let mut outcomes = suite::run(&*subject, args.careless, wanted, tell);
+    let guarantee = args.engine.guarantee();
+    outcomes.extend(match args.engine.engine {
+        Engine::Peer => cancellation::run(&Peers { guarantee, with_cables: false }, wanted, tell),
+    });
+    anyhow::ensure!(
+        !outcomes.is_empty(),
+        "no claim has {:?} in its name",
+        args.only.as_deref().unwrap_or_default()
+    );
+    let failed = outcomes.iter().filter(|outcome| !outcome.passes()).count();
+    match format {
+        Format::Json => output::print_json(&document(subject.name(), &outcomes))?,
+        Format::Text => output::print(format!(
+            "\n{}: {} tried, {failed} failed",
+            subject.name(),
+            output::plural(outcomes.len() as u64, "claim")
+        ))?,
+    }
+    Ok(if failed == 0 { Exit::Success } else { Exit::ClaimFailed })
+}
+
+fn document(subject: String, outcomes: &[Outcome]) -> Document {
+    let claim = |outcome: &Outcome| {
+        let (verdict, seen) = match &outcome.verdict {
+            Verdict::Holds(seen) => ("holds", seen.clone()),
+            Verdict::Fails(failure) => ("fails", failure.to_string()),
+            Verdict::DoesNotApply(reason) => ("does not apply", (*reason).to_owned()),
+        };
+        ClaimDocument { claim: outcome.claim, verdict, seen, seconds: outcome.took.as_secs_f64() }
+    };
+    Document { subject, claims: outcomes.iter().map(claim).collect() }
+}

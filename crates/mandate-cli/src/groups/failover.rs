@@ -1,0 +1,240 @@
+//! `mandate lab failover`: how long a real group is without a leader, and whether two ever act at once.
+//!
+//! Five member processes on loopback. Whoever leads *acts*: it reads the clock, asks its mandate, and if
+//! that holds, says its term and the time, some thousand times a second. All run on one host and read one
+//! clock, so acts can be compared: the time from the fault to the first act of the next leader, how long
+//! acts of two leaders overlap, and how many of them a register that checks terms would have refused.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use clap::value_parser;
+use mandate_conformance::group::{Conduct, Group};
+use mandate_conformance::history::{Act, now};
+use mandate_conformance::protocol::Order;
+use mandate_conformance::register::Fence;
+use mandate_proto::identity::MemberId;
+use mandate_runtime::Start;
+use serde::Serialize;
+
+use super::{EngineArgs, guarantee_text};
+use crate::exit::Exit;
+use crate::output::{self, Format};
+
+/// How long a leader is left in peace before the next fault, so that all are linked with all, as they are
+/// most of the time.
+const PEACE: Duration = Duration::from_millis(700);
+
+/// Between two acts: the resolution of what is measured.
+const PACE: Duration = Duration::from_micros(250);
+
+/// How long a deposed leader is watched after its successor's first act.
+const WATCHED: Duration = Duration::from_millis(100);
+
+/// Real member processes on loopback, of which the leader is struck again and again.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FailoverArgs {
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// What happens to the leader.
+    #[arg(long, value_enum, default_value_t)]
+    cause: Cause,
+    /// How often.
+    #[arg(long, default_value_t = 50, value_parser = value_parser!(u32).range(1..=100_000), value_name = "N")]
+    kills: u32,
+    /// How many members.
+    #[arg(long, default_value_t = 5, value_parser = value_parser!(u32).range(3..=9), value_name = "N")]
+    members: u32,
+    /// Have leaders look at their mandate once and then act for ever, to see that this is noticed.
+    #[arg(long, hide = true)]
+    careless: bool,
+}
+
+/// What happens to a leader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Cause {
+    /// SIGKILL.
+    #[default]
+    Kill,
+    /// SIGSTOP for longer than a lease, then SIGCONT.
+    Pause,
+    /// It is cut off from all others, and goes on acting for as long as its mandate holds.
+    Cut,
+    /// It is asked to hand over.
+    Transfer,
+    /// It is asked to give up.
+    Resign,
+}
+
+#[derive(Serialize)]
+struct Document {
+    engine: &'static str,
+    guarantee: String,
+    cause: String,
+    kills: usize,
+    median_ms: f64,
+    p95_ms: f64,
+    max_ms: f64,
+    /// The longest time for which an old leader went on acting after the first act of the new one.
+    overlap_ms: f64,
+    /// Acts that a register would have refused, because it had seen a higher term.
+    stale_acts: u64,
+    /// Acts in all, so that one sees how closely it was watched.
+    acts: u64,
+    /// What the guarantee forbids and was seen.
+    violations: Vec<String>,
+}
+
+pub(crate) fn run(args: &FailoverArgs, format: Format) -> anyhow::Result<Exit> {
+    let subject = args.engine.subject(args.cause == Cause::Cut);
+    let conduct = Conduct { pace: PACE, register: false, careless: args.careless };
+    let mut group = Group::start(&*subject, args.members, conduct)?;
+    let bar = output::progress(args.kills.into(), "faults");
+    let mut measured = Measured::default();
+    for _ in 0..args.kills {
+        measured.add(fault(&mut group, args.cause)?);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let violations: Vec<_> = group.violations()?.iter().map(ToString::to_string).collect();
+    let document = Document { violations, ..measured.document(args, group.history()?.counted()) };
+    match format {
+        Format::Json => output::print_json(&document)?,
+        Format::Text => output::print(text(&document))?,
+    }
+    Ok(if document.violations.is_empty() { Exit::Success } else { Exit::ClaimFailed })
+}
+
+/// What one fault came to.
+struct Failover {
+    took: Duration,
+    overlap: Duration,
+    stale_acts: u64,
+}
+
+/// Strikes the leader and waits for the next.
+fn fault(group: &mut Group, cause: Cause) -> anyhow::Result<Failover> {
+    group.settle()?;
+    sleep(PEACE);
+    let leader = group.settle()?;
+    group.history()?.forget_acts();
+    let struck = now();
+    strike(group, cause, leader)?;
+    let next = group.next(leader.term)?;
+    recover(group, cause, leader)?;
+    let history = group.history()?;
+    let last = history.reign(leader.term, leader.member).map_or(0, |reign| reign.last);
+    Ok(Failover {
+        took: Duration::from_nanos(next.at.saturating_sub(struck)),
+        overlap: Duration::from_nanos(last.saturating_sub(next.at)),
+        stale_acts: stale(history.acts()),
+    })
+}
+
+fn strike(group: &mut Group, cause: Cause, leader: Act) -> anyhow::Result<()> {
+    match cause {
+        Cause::Kill => group.kill(leader.member)?,
+        Cause::Pause => group.pause(leader.member)?,
+        Cause::Cut => group.cables()?.isolate(leader.member),
+        Cause::Resign => obeyed(group.order(leader.member, Order::Resign)?)?,
+        Cause::Transfer => {
+            let to = leader.member.get() % group.members().len() as u32 + 1;
+            obeyed(group.order(leader.member, Order::Transfer(MemberId::new(to)))?)?;
+        }
+    }
+    Ok(())
+}
+
+fn obeyed(answer: Result<String, String>) -> anyhow::Result<()> {
+    answer.map(|_| ()).map_err(|reason| anyhow::anyhow!("the leader refused: {reason}"))
+}
+
+/// Watches the old leader for a while, and brings it back.
+fn recover(group: &mut Group, cause: Cause, leader: Act) -> anyhow::Result<()> {
+    let lease = group.guarantee().lease();
+    match cause {
+        Cause::Kill => {
+            sleep(WATCHED);
+            group.restart(leader.member, Start::Stored)?;
+        }
+        Cause::Pause => {
+            // It sleeps on for a while after the next has begun, and then finds itself where it was.
+            sleep(lease * 2);
+            group.resume(leader.member)?;
+            group.settle()?;
+        }
+        Cause::Cut => {
+            sleep(lease.max(WATCHED));
+            group.cables()?.heal();
+            group.settle()?;
+        }
+        Cause::Transfer | Cause::Resign => sleep(WATCHED),
+    }
+    Ok(())
+}
+
+/// Acts that a register which checks terms would have refused.
+fn stale(acts: &[Act]) -> u64 {
+    let mut acts = acts.to_vec();
+    acts.sort_by_key(|act| act.at);
+    let mut fence = Fence::default();
+    acts.iter().filter(|act| fence.admit(act.term).is_err()).count() as u64
+}
+
+#[derive(Default)]
+struct Measured {
+    took_ms: Vec<f64>,
+    overlap: Duration,
+    stale_acts: u64,
+}
+
+impl Measured {
+    fn add(&mut self, failover: Failover) {
+        self.took_ms.push(output::ms(failover.took));
+        self.overlap = self.overlap.max(failover.overlap);
+        self.stale_acts += failover.stale_acts;
+    }
+
+    fn document(mut self, args: &FailoverArgs, acts: u64) -> Document {
+        self.took_ms.sort_by(f64::total_cmp);
+        let at = |share: f64| {
+            let last = self.took_ms.len().saturating_sub(1);
+            self.took_ms.get((share * last as f64).round() as usize).copied().unwrap_or(0.0)
+        };
+        Document {
+            engine: args.engine.engine_name(),
+            guarantee: guarantee_text(args.engine.guarantee()),
+            cause: format!("{:?}", args.cause).to_lowercase(),
+            kills: self.took_ms.len(),
+            median_ms: at(0.5),
+            p95_ms: at(0.95),
+            max_ms: at(1.0),
+            overlap_ms: output::ms(self.overlap),
+            stale_acts: self.stale_acts,
+            acts,
+            violations: Vec::new(),
+        }
+    }
+}
+
+fn text(document: &Document) -> String {
+    let mut text = format!(
+        "{} times {}, {}, {}:\n\n  until the next leader acts   median {:.1} ms, 95 % within {:.1} ms, at most {:.1} ms\n  \
+         two acted in turn for        {:.1} ms at most\n  acts of a leader after its successor's first   {}\n\n\
+         {} acts were compared.",
+        document.kills,
+        document.cause,
+        document.engine,
+        document.guarantee,
+        document.median_ms,
+        document.p95_ms,
+        document.max_ms,
+        document.overlap_ms,
+        document.stale_acts,
+        document.acts,
+    );
+    for violation in &document.violations {
+        text += &format!("\nBROKEN: {violation}");
+    }
+    text
+}

@@ -1,0 +1,114 @@
+//! `mandate lab`, with real groups: member processes on this host that are struck, compared and measured.
+//!
+//! The processes, the judge and the claims are [`mandate_conformance`]'s. Here is what it takes to put an
+//! engine under them, and three commands: [`failover`] measures how long a group is without a leader,
+//! [`conformance`] shows that an engine keeps its promises, [`idle`] what standing by costs.
+
+use std::time::Duration;
+
+use mandate_conformance::subject::Subject;
+use mandate_proto::pole::installation::Guarantee;
+
+pub(crate) mod actor;
+pub(crate) mod chaos;
+pub(crate) mod conformance;
+pub(crate) mod failover;
+pub(crate) mod idle;
+mod peer;
+pub(crate) mod quality;
+
+pub(crate) use actor::ActorArgs;
+pub(crate) use chaos::ChaosArgs;
+pub(crate) use conformance::ConformanceArgs;
+pub(crate) use failover::FailoverArgs;
+pub(crate) use idle::IdleArgs;
+use peer::Peers;
+pub(crate) use quality::QualityArgs;
+
+use crate::args::positive_duration;
+use crate::output::readable;
+
+/// How much of a lease is allowed for clocks that drift: the default of a configuration.
+const ALLOWANCE_PER_MILLE: u16 = 10;
+
+/// What elects, and what leaders rely on.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct EngineArgs {
+    /// What elects.
+    #[arg(long, value_enum, default_value_t)]
+    engine: Engine,
+    /// What leaders rely on.
+    #[arg(long, value_enum, default_value_t)]
+    guarantee: GuaranteeName,
+    /// How long a lease lasts.
+    #[arg(long, default_value = "1s", value_parser = positive_duration, value_name = "TIME")]
+    lease: Duration,
+}
+
+/// What elects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Engine {
+    /// Messages between the members, and nothing else.
+    #[default]
+    Peer,
+}
+
+/// What leaders rely on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum GuaranteeName {
+    /// One leader per term.
+    Fenced,
+    /// Besides, one at any instant.
+    #[default]
+    Leased,
+}
+
+impl EngineArgs {
+    fn guarantee(&self) -> Guarantee {
+        match self.guarantee {
+            GuaranteeName::Fenced => Guarantee::Fenced,
+            GuaranteeName::Leased => {
+                Guarantee::Leased { lease: self.lease, allowance_per_mille: ALLOWANCE_PER_MILLE }
+            }
+        }
+    }
+
+    /// What is put to the test; with cables that can be cut, if they are needed.
+    fn subject(&self, with_cables: bool) -> Box<dyn Subject> {
+        match self.engine {
+            Engine::Peer => Box::new(Peers { guarantee: self.guarantee(), with_cables }),
+        }
+    }
+
+    /// How long a lease lasts, where there are leases.
+    fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    /// What to write to have the same again.
+    fn flags(&self) -> String {
+        let engine = format!("--engine {}", self.engine_name());
+        match self.guarantee {
+            GuaranteeName::Fenced => format!("{engine} --guarantee fenced"),
+            GuaranteeName::Leased => {
+                // One word, for the shell.
+                let lease = humantime::format_duration(self.lease).to_string().replace(' ', "");
+                format!("{engine} --guarantee leased --lease {lease}")
+            }
+        }
+    }
+
+    fn engine_name(&self) -> &'static str {
+        match self.engine {
+            Engine::Peer => "peer",
+        }
+    }
+}
+
+/// A guarantee, for reports.
+fn guarantee_text(guarantee: Guarantee) -> String {
+    match guarantee {
+        Guarantee::Fenced => "fenced".into(),
+        Guarantee::Leased { lease, .. } => format!("leased, {}", readable(lease)),
+    }
+}

@@ -1,0 +1,80 @@
+//! New certificates for a running member, and a warning before old ones expire.
+
+use std::time::{Duration, SystemTime};
+
+use mandate_peer::links::{Renewal, Renewed};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, timeout};
+
+use crate::output::plural;
+
+/// How often files are looked at; at once on SIGHUP.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// From when on it is warned, and how often.
+const WARN_BEFORE: Duration = Duration::from_secs(30 * 86_400);
+const WARN_EVERY: Duration = Duration::from_secs(86_400);
+
+/// Keeps a member's certificates as its files are, for as long as its links last.
+pub(crate) async fn follow(mut renewal: Renewal, on_hangup: bool) {
+    let mut hangups = on_hangup.then(|| signal(SignalKind::hangup()).ok()).flatten();
+    let mut hangup_came = false;
+    let mut warned: Option<Instant> = None;
+    loop {
+        match renewal.look(hangup_came) {
+            Renewed::Renewed => {
+                warned = None;
+                tracing::info!("new certificates are in use, from the next handshake on");
+            }
+            Renewed::Refused(error) => {
+                tracing::error!("new certificates are not used, and the old ones stay: {error}");
+            }
+            Renewed::Unchanged if hangup_came => tracing::info!("the certificates are unchanged"),
+            Renewed::Unchanged => {}
+        }
+        let text = renewal.expires().and_then(warning);
+        if let Some(text) = text
+            && warned.is_none_or(|when| when.elapsed() >= WARN_EVERY)
+        {
+            warned = Some(Instant::now());
+            tracing::warn!("{text}");
+        }
+        let hangup = async {
+            match &mut hangups {
+                Some(hangups) => hangups.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = renewal.ended() => return,
+            came = timeout(LOOK, hangup) => hangup_came = came.is_ok(),
+        }
+    }
+}
+
+/// What to say of a certificate that expires soon.
+fn warning(expires: SystemTime) -> Option<String> {
+    let advice = "make a new one with `mandate certs --renew`; it is used without a restart";
+    match expires.duration_since(SystemTime::now()) {
+        Ok(left) if left > WARN_BEFORE => None,
+        Ok(left) => {
+            let days = plural(left.as_secs() / 86_400, "day");
+            Some(format!("this member's certificate expires in {days}: {advice}"))
+        }
+        Err(_) => Some(format!("this member's certificate has expired: {advice}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_warned_a_month_before_and_after() {
+        let now = SystemTime::now();
+        let days = |days: u64| Duration::from_secs(days * 86_400 + 60);
+        assert_eq!(warning(now + days(31)), None);
+        assert!(warning(now + days(29)).unwrap().contains("in 29 days"));
+        assert!(warning(now - days(1)).unwrap().contains("has expired"));
+    }
+}

@@ -1,0 +1,262 @@
+//! What has happened at this member: numbered, with the time of day, and kept for who asks later.
+//!
+//! The election tells an event once, to whoever listens. A page that is opened afterwards, or that was away
+//! for a moment, wants what it has missed; so events get numbers here, and the last of them are kept. The
+//! time of day is for people: nothing is decided by it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use mandate_proto::identity::MemberId;
+use mandate_runtime::Event;
+use mandate_runtime::event::State;
+use serde::{Deserialize, Serialize};
+use tokio::sync::broadcast;
+use utoipa::ToSchema;
+
+use super::document::{About, ElectionDocument};
+
+/// Events that are kept for readers that come later.
+const EVENTS: usize = 256;
+
+/// Elections that are kept: as many as the library remembers.
+const ELECTIONS: usize = 64;
+
+/// Something that happened.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct EventDocument {
+    /// Counts from 1 at each start of the daemon; absent on what is told to one reader alone.
+    pub(crate) id: Option<u64>,
+    /// When, in milliseconds since 1970 by this host's clock.
+    pub(crate) at_ms: u64,
+    pub(crate) kind: Kind,
+    /// The same in words.
+    pub(crate) text: String,
+    /// The member that it is about, if it is about one.
+    pub(crate) member: Option<String>,
+    pub(crate) term: Option<u64>,
+}
+
+/// What kind of thing happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Kind {
+    /// No leader is known any more.
+    Electing,
+    /// Another leads.
+    Following,
+    /// This member leads.
+    Leading,
+    /// An election has ended.
+    Elected,
+    /// A member does not answer.
+    Suspected,
+    /// It answers again.
+    Answers,
+    /// A transfer was refused.
+    NoTransfer,
+    /// Another would serve better.
+    Advised,
+    /// What came of a move.
+    Moved,
+    /// The lost disk is recovered.
+    Recovered,
+    /// The quality of detection that is wanted cannot be had on the link as it is.
+    Unachievable,
+    /// Something else that an operator may want to know: the text says what.
+    Note,
+    /// This reader was too slow, and some events are lost to it.
+    Missed,
+}
+
+impl EventDocument {
+    /// What a reader is told that was too slow.
+    pub(crate) fn missed(count: u64) -> Self {
+        EventDocument {
+            id: None,
+            at_ms: now_ms(),
+            kind: Kind::Missed,
+            text: format!("{count} events were missed: this reader is too slow"),
+            member: None,
+            term: None,
+        }
+    }
+
+    fn new(id: u64, event: &Event) -> Self {
+        let (kind, member, term) = match event {
+            Event::Changed(State::Electing) => (Kind::Electing, None, None),
+            Event::Changed(State::Following { leader, term }) => {
+                (Kind::Following, Some(*leader), Some(*term))
+            }
+            Event::Changed(State::Leading { term }) => (Kind::Leading, None, Some(*term)),
+            Event::Elected(record) => (Kind::Elected, Some(record.leader), Some(record.term)),
+            Event::Suspected { member, suspected: true } => (Kind::Suspected, Some(*member), None),
+            Event::Suspected { member, .. } => (Kind::Answers, Some(*member), None),
+            Event::NoTransfer { to, .. } => (Kind::NoTransfer, Some(*to), None),
+            Event::Advised(advice) => (Kind::Advised, Some(advice.to), None),
+            Event::Moved(effect) => (Kind::Moved, Some(effect.advice.to), None),
+            Event::Recovered => (Kind::Recovered, None, None),
+            Event::Unachievable { leader, .. } => (Kind::Unachievable, Some(*leader), None),
+            Event::LeaderRestarted { leader } | Event::LeaderTooSlow { leader, .. } => {
+                (Kind::Note, Some(*leader), None)
+            }
+            Event::Because(_) | Event::ClockBehind { .. } | Event::DuplicateId => {
+                (Kind::Note, None, None)
+            }
+        };
+        EventDocument {
+            id: Some(id),
+            at_ms: now_ms(),
+            kind,
+            text: super::event_text(event),
+            member: member.as_ref().map(MemberId::to_string),
+            term: term.map(|term| term.get()),
+        }
+    }
+}
+
+/// The record of a member's life since it was started.
+#[derive(Debug)]
+pub(crate) struct Chronicle {
+    kept: Mutex<Kept>,
+    told: broadcast::Sender<Arc<EventDocument>>,
+    started_ms: u64,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    events: VecDeque<Arc<EventDocument>>,
+    /// The latest first.
+    elections: VecDeque<ElectionDocument>,
+    /// Events so far.
+    last: u64,
+}
+
+impl Chronicle {
+    pub(crate) fn new() -> Self {
+        let (told, _) = broadcast::channel(EVENTS);
+        Chronicle { kept: Mutex::default(), told, started_ms: now_ms() }
+    }
+
+    /// When the daemon was started, in milliseconds since 1970.
+    pub(crate) fn started_ms(&self) -> u64 {
+        self.started_ms
+    }
+
+    /// Takes note of an event, and passes it on.
+    pub(crate) fn note(&self, event: &Event, about: &About) -> Arc<EventDocument> {
+        let mut kept = self.kept();
+        kept.last += 1;
+        let document = Arc::new(EventDocument::new(kept.last, event));
+        match event {
+            Event::Elected(record) => {
+                kept.end_reign(Some(record.term.get()), document.at_ms);
+                kept.elections.push_front(about.election(record, document.at_ms));
+                kept.elections.truncate(ELECTIONS);
+            }
+            Event::Changed(State::Electing) => kept.end_reign(None, document.at_ms),
+            Event::Changed(State::Following { term, .. } | State::Leading { term }) => {
+                kept.end_reign(Some(term.get()), document.at_ms);
+            }
+            _ => {}
+        }
+        kept.events.push_back(document.clone());
+        if kept.events.len() > EVENTS {
+            kept.events.pop_front();
+        }
+        // Under the lock, so that whoever subscribes under it misses nothing and hears nothing twice.
+        let _ = self.told.send(document.clone());
+        document
+    }
+
+    /// What is kept of what came after event `after` (nothing, if that is `None`), and then what happens.
+    pub(crate) fn follow(
+        &self,
+        after: Option<u64>,
+    ) -> (Vec<Arc<EventDocument>>, broadcast::Receiver<Arc<EventDocument>>) {
+        let kept = self.kept();
+        let news = self.told.subscribe();
+        let missed = match after {
+            None => Vec::new(),
+            // A number of an earlier start: the reader knows nothing of this one.
+            Some(after) if after > kept.last => kept.events.iter().cloned().collect(),
+            Some(after) => {
+                let is_later = |event: &&Arc<EventDocument>| event.id > Some(after);
+                kept.events.iter().filter(is_later).cloned().collect()
+            }
+        };
+        (missed, news)
+    }
+
+    /// The last elections, the latest first.
+    pub(crate) fn elections(&self) -> Vec<ElectionDocument> {
+        self.kept().elections.iter().cloned().collect()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    /// Writes down when the last leader's time ended, unless it is of the present term.
+    fn end_reign(&mut self, present: Option<u64>, at_ms: u64) {
+        let last = self.elections.front_mut().filter(|last| Some(last.term) != present);
+        if let Some(last) = last {
+            last.until_ms.get_or_insert(at_ms);
+        }
+    }
+}
+
+/// The time of day, in milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn about() -> About {
+        About {
+            group: "test".into(),
+            me: MemberId::new(1),
+            members: vec![MemberId::new(1), MemberId::new(2)],
+            guarantee: "fenced".into(),
+            lease: None,
+            has_terms: true,
+            oracle: "constant".parse().unwrap(),
+        }
+    }
+
+    fn suspected(member: u32) -> Event {
+        Event::Suspected { member: MemberId::new(member), suspected: true }
+    }
+
+    #[test]
+    fn who_comes_back_gets_what_it_has_missed_and_nothing_twice() {
+        let chronicle = Chronicle::new();
+        (0..3).for_each(|_| drop(chronicle.note(&suspected(2), &about())));
+        let ids = |after| {
+            let (missed, _) = chronicle.follow(after);
+            missed.iter().map(|event| event.id.unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(None), [0; 0], "only what happens from now on");
+        assert_eq!((ids(Some(0)), ids(Some(2))), (vec![1, 2, 3], vec![3]));
+        assert_eq!(ids(Some(3)), [0; 0]);
+        assert_eq!(ids(Some(99)), [1, 2, 3], "that number is of an earlier start");
+        let (_, mut news) = chronicle.follow(Some(3));
+        chronicle.note(&suspected(2), &about());
+        assert_eq!(news.try_recv().unwrap().id, Some(4));
+    }
+
+    #[test]
+    fn only_the_last_events_are_kept() {
+        let chronicle = Chronicle::new();
+        (0..=EVENTS).for_each(|_| drop(chronicle.note(&suspected(2), &about())));
+        let (missed, _) = chronicle.follow(Some(0));
+        assert_eq!((missed.len(), missed[0].id), (EVENTS, Some(2)));
+    }
+}

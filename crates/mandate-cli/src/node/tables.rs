@@ -1,0 +1,219 @@
+//! The tables of a configuration that say how a group elects: detection, election, moves.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use mandate_proto::identity::MemberId;
+use mandate_proto::nfd_l;
+use mandate_proto::oracle::{Oracle, Preference};
+use mandate_proto::pole::installation::Guarantee;
+use mandate_proto::pole::member::{self, Config};
+use mandate_runtime::Protocol;
+use serde::Deserialize;
+
+/// Heartbeats closer together than this are hardly anyone's wish.
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Tables {
+    pub(super) detection: Detection,
+    pub(super) election: Election,
+    pub(super) moves: Option<Moves>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Detection {
+    interval: String,
+    within: String,
+    mistake_every: Option<String>,
+    mistake_lasts: Option<String>,
+    min_interval: Option<String>,
+}
+
+impl Default for Detection {
+    fn default() -> Self {
+        Detection {
+            interval: "330ms".into(),
+            within: "1s".into(),
+            mistake_every: None,
+            mistake_lasts: None,
+            min_interval: None,
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Election {
+    guarantee: Option<String>,
+    lease: Option<String>,
+    drift_per_mille: Option<u16>,
+    timeout: Option<String>,
+    oracle: Option<String>,
+    preference: Option<toml::Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Moves {
+    every: Option<String>,
+    threshold: Option<f64>,
+    tenure: Option<String>,
+    #[serde(default)]
+    shadow: bool,
+}
+
+/// How often and how long a leader may be wrongly suspected.
+struct Mistakes {
+    every: Duration,
+    lasts: Duration,
+    min_interval: Duration,
+}
+
+impl Tables {
+    /// What they say, for member `me`.
+    pub(super) fn protocol(
+        &self,
+        me: MemberId,
+        peers: impl Iterator<Item = MemberId>,
+    ) -> anyhow::Result<Protocol> {
+        match self.election.guarantee.as_deref().unwrap_or("leased") {
+            "overlap" => self.overlap(me, peers),
+            "leased" | "fenced" => Ok(Protocol::Pole(self.scored(me, peers)?)),
+            other => anyhow::bail!(
+                "[election] guarantee is `{other}`, and must be leased, fenced or overlap"
+            ),
+        }
+    }
+
+    fn scored(
+        &self,
+        me: MemberId,
+        peers: impl Iterator<Item = MemberId>,
+    ) -> anyhow::Result<Config> {
+        let (interval, within) = self.detection.times()?;
+        let mut config = Config::new(me, peers, interval, within)?;
+        let election = &self.election;
+        let lease = time("[election] lease", &election.lease)?.unwrap_or(within);
+        let guarantee = match election.guarantee.as_deref() {
+            Some("fenced") => Guarantee::Fenced,
+            _ => {
+                let allowance_per_mille = election.drift_per_mille.unwrap_or(10);
+                Guarantee::Leased { lease, allowance_per_mille }
+            }
+        };
+        config = config.with_guarantee(guarantee)?;
+        if let Some(timeout) = time("[election] timeout", &election.timeout)? {
+            config = config.with_timeout(timeout)?;
+        }
+        if let Some(oracle) = &election.oracle {
+            let oracle: Oracle = oracle.parse().context("[election] oracle")?;
+            config = config.with_oracle(oracle);
+        }
+        config = config.with_preference(preference(election.preference.as_ref())?);
+        if let Some(Mistakes { every, lasts, min_interval }) = self.detection.mistakes(within)? {
+            config = config.with_mistakes(every, lasts, min_interval).context("[detection]")?;
+        }
+        if let Some(table) = &self.moves {
+            config = config.with_moves(table.resolved()?)?;
+        }
+        Ok(config)
+    }
+
+    fn overlap(
+        &self,
+        me: MemberId,
+        peers: impl Iterator<Item = MemberId>,
+    ) -> anyhow::Result<Protocol> {
+        let election = &self.election;
+        let meaningless = [
+            ("[election] lease", election.lease.is_some()),
+            ("[election] drift_per_mille", election.drift_per_mille.is_some()),
+            ("[election] timeout", election.timeout.is_some()),
+            ("[election] oracle", election.oracle.is_some()),
+            ("[moves]", self.moves.is_some()),
+        ];
+        for (name, is_there) in meaningless {
+            anyhow::ensure!(
+                !is_there,
+                "{name} has no meaning with guarantee = \"overlap\": take it out, or choose leased or fenced"
+            );
+        }
+        let priority = match preference(election.preference.as_ref())? {
+            Preference::Rank(rank) => u8::try_from(rank).ok(),
+            Preference::Never => None,
+        };
+        let priority = priority
+            .context("[election] preference must be from 0 to 255 with guarantee = \"overlap\"")?;
+        let (interval, within) = self.detection.times()?;
+        let mut config = nfd_l::Config::new(me, interval, within)?.with_priority(priority);
+        if let Some(Mistakes { every, lasts, min_interval }) = self.detection.mistakes(within)? {
+            config = config.with_mistakes(every, lasts, min_interval).context("[detection]")?;
+        }
+        let mut members: Vec<_> = peers.chain([me]).collect();
+        members.sort_unstable();
+        Ok(Protocol::NfdL { config, members })
+    }
+}
+
+impl Detection {
+    fn times(&self) -> anyhow::Result<(Duration, Duration)> {
+        let interval = duration("[detection] interval", &self.interval)?;
+        Ok((interval, duration("[detection] within", &self.within)?))
+    }
+
+    fn mistakes(&self, within: Duration) -> anyhow::Result<Option<Mistakes>> {
+        let every = time("[detection] mistake_every", &self.mistake_every)?;
+        let lasts = time("[detection] mistake_lasts", &self.mistake_lasts)?;
+        let min_interval = time("[detection] min_interval", &self.min_interval)?;
+        let Some(every) = every else {
+            for (name, is_there) in
+                [("mistake_lasts", lasts.is_some()), ("min_interval", min_interval.is_some())]
+            {
+                anyhow::ensure!(!is_there, "[detection] {name} needs mistake_every beside it");
+            }
+            return Ok(None);
+        };
+        Ok(Some(Mistakes {
+            every,
+            lasts: lasts.unwrap_or(within),
+            min_interval: min_interval.unwrap_or(MIN_INTERVAL),
+        }))
+    }
+}
+
+impl Moves {
+    fn resolved(&self) -> anyhow::Result<member::Moves> {
+        let defaults = member::Moves::default();
+        Ok(member::Moves {
+            every: time("[moves] every", &self.every)?.unwrap_or(defaults.every),
+            threshold: self.threshold.unwrap_or(defaults.threshold),
+            tenure: time("[moves] tenure", &self.tenure)?.unwrap_or(defaults.tenure),
+            shadow: self.shadow,
+        })
+    }
+}
+
+fn preference(value: Option<&toml::Value>) -> anyhow::Result<Preference> {
+    match value {
+        None => Ok(Preference::default()),
+        Some(toml::Value::Integer(rank)) => {
+            Ok(Preference::Rank(i32::try_from(*rank).context("[election] preference")?))
+        }
+        Some(toml::Value::String(word)) if word == "never" => Ok(Preference::Never),
+        Some(other) => anyhow::bail!(
+            "[election] preference is {other}, and must be a whole number or \"never\""
+        ),
+    }
+}
+
+fn time(name: &str, text: &Option<String>) -> anyhow::Result<Option<Duration>> {
+    text.as_deref().map(|text| duration(name, text)).transpose()
+}
+
+fn duration(name: &str, text: &str) -> anyhow::Result<Duration> {
+    humantime::parse_duration(text)
+        .with_context(|| format!("{name} is `{text}`: write a duration such as 330ms or 1s"))
+}

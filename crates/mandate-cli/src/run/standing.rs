@@ -1,0 +1,72 @@
+//! Whether this host leads, as a wrapper needs to know it: from a member of its own, or from a daemon.
+
+use std::time::Duration;
+
+use mandate_proto::identity::Term;
+use mandate_runtime::{Election, ElectionState};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::words::{Until, boottime};
+
+/// Whether the command may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It may not.
+    Waiting,
+    /// It may, in this term, until then.
+    Leading { term: Term, until: Until },
+    /// It may until the time that was last told, and is to end before.
+    Ending,
+}
+
+impl Standing {
+    /// The mandate, if it can be begun with: enough of it is left.
+    pub(crate) fn fresh(self) -> Option<(Term, Until)> {
+        match self {
+            Standing::Leading { term, until } => {
+                let is_fresh = until.ask_at().is_none_or(|at| boottime() < at);
+                is_fresh.then_some((term, until))
+            }
+            Standing::Waiting | Standing::Ending => None,
+        }
+    }
+}
+
+/// How often a lease of this length is looked at: several times between two renewals.
+pub(crate) fn look_every(lease: Duration) -> Duration {
+    (lease / 12).clamp(Duration::from_millis(5), Duration::from_millis(250))
+}
+
+/// Tells what a member of this process holds, as long as somebody listens and the member runs.
+pub(crate) async fn of_member(
+    election: Election,
+    lease: Option<Duration>,
+    standing: watch::Sender<Standing>,
+) {
+    let mut states = election.state();
+    let pause = look_every(lease.unwrap_or(Duration::MAX));
+    loop {
+        let state = states.borrow_and_update().clone();
+        if matches!(state, ElectionState::Stopped) || standing.is_closed() {
+            return;
+        }
+        let now = held(&state, lease);
+        standing.send_if_modified(|before| std::mem::replace(before, now) != now);
+        if let Ok(Err(_)) = timeout(pause, states.changed()).await {
+            return;
+        }
+    }
+}
+
+fn held(state: &ElectionState, lease: Option<Duration>) -> Standing {
+    let Some(mandate) = state.mandate() else { return Standing::Waiting };
+    // Read before what remains, so that the deadline is not counted from later than it was measured.
+    let now = boottime();
+    let until = match (mandate.remaining(), lease) {
+        (Some(Duration::ZERO), _) => return Standing::Waiting,
+        (Some(left), Some(of)) => Until::At { at: now + left, of },
+        _ => Until::Unbounded,
+    };
+    Standing::Leading { term: mandate.term(), until }
+}

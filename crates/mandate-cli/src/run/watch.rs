@@ -1,0 +1,156 @@
+//! The wrapper's watch over one command: what happens to the mandate is passed on to the guard, and what the
+//! guard reports decides how it ends.
+
+use std::time::Duration;
+
+use mandate_proto::identity::Term;
+use tokio::sync::watch::Receiver;
+use tokio::time::{interval, sleep};
+
+use super::guarded::{Guarded, stuck};
+use super::signals::{Asked, Signals, TERM};
+use super::standing::Standing;
+use super::tree::REAP;
+use super::words::{Order, Report, Until, boottime};
+use crate::exit::Exit;
+use crate::output;
+
+/// How long a command that is asked to end may take at most.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// How long after its time a guard may take before the wrapper does without it.
+const GUARD_TIME: Duration = Duration::from_millis(200);
+
+/// Timers do not count suspension, deadlines do.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+
+/// What came of a command.
+pub(crate) enum Outcome {
+    /// It ended, by itself or because somebody asked.
+    Ended(Exit),
+    /// Leadership did.
+    Lost,
+}
+
+/// One command, from its start until nothing of it is left.
+pub(crate) struct Watch<'a> {
+    guarded: &'a mut Guarded,
+    term: Term,
+    until: Until,
+    /// When the guard must have ended everything, if it was told to.
+    end_by: Option<Duration>,
+    asked_to_stop: bool,
+}
+
+impl<'a> Watch<'a> {
+    pub(crate) fn new(guarded: &'a mut Guarded, term: Term, until: Until) -> Self {
+        Watch { guarded, term, until, end_by: None, asked_to_stop: false }
+    }
+
+    /// Watches until nothing of the command is left. An error means that something may be.
+    pub(crate) async fn run(
+        mut self,
+        standing: &mut Receiver<Standing>,
+        signals: &mut Signals,
+    ) -> anyhow::Result<Outcome> {
+        let mut is_told = true;
+        let mut reap = interval(REAP);
+        loop {
+            let step_in_at = self.step_in_at();
+            tokio::select! {
+                report = self.guarded.report() => {
+                    if let Some(outcome) = self.hear(report).await? {
+                        return Ok(outcome);
+                    }
+                }
+                changed = standing.changed(), if is_told => {
+                    is_told = changed.is_ok();
+                    let now = *standing.borrow_and_update();
+                    self.adjust(if is_told { now } else { Standing::Waiting });
+                }
+                asked = signals.next() => self.obey(asked),
+                _ = reap.tick() => self.guarded.reap(),
+                () = passed(step_in_at) => {
+                    output::complain("the guard does not end the command in time: killing both");
+                    self.guarded.step_in().await?;
+                    return Ok(Outcome::Lost);
+                }
+            }
+        }
+    }
+
+    /// When the guard should have done what it was started for.
+    fn step_in_at(&self) -> Option<Duration> {
+        let ordered = self.end_by.map(|by| by + GUARD_TIME);
+        self.until.step_in_at().into_iter().chain(ordered).min()
+    }
+
+    async fn hear(&mut self, report: Option<Report>) -> anyhow::Result<Option<Outcome>> {
+        match report {
+            Some(Report::Ending) => {
+                let term = self.term;
+                output::complain(format!(
+                    "the lease of term {term} is ending: stopping the command"
+                ));
+                Ok(None)
+            }
+            Some(Report::Gone { code, by_itself }) => {
+                self.guarded.let_go().await;
+                let code = code.filter(|_| by_itself || self.asked_to_stop);
+                Ok(Some(code.map_or(Outcome::Lost, |code| Outcome::Ended(Exit::Command(code)))))
+            }
+            Some(Report::Stuck(names)) => Err(stuck(names)),
+            None => {
+                self.guarded.step_in().await?;
+                output::complain("the guard was killed, so the command was, too");
+                Ok(Some(Outcome::Ended(Exit::Failure)))
+            }
+        }
+    }
+
+    /// Tells the guard what has become of the mandate.
+    fn adjust(&mut self, now: Standing) {
+        let by = match now {
+            Standing::Leading { term, until } if term == self.term => {
+                self.until = until;
+                return self.guarded.order(Order::Until(until));
+            }
+            Standing::Ending => self.until.kill_at().unwrap_or_default().min(boottime() + GRACE),
+            Standing::Leading { .. } | Standing::Waiting => boottime(),
+        };
+        if self.end_by.is_none() {
+            let term = self.term;
+            output::complain(format!("leadership of term {term} is ending: stopping the command"));
+        }
+        self.end(TERM, by);
+    }
+
+    fn obey(&mut self, asked: Asked) {
+        match asked {
+            Asked::Stop(signal) if !self.asked_to_stop => {
+                self.asked_to_stop = true;
+                self.end(signal, boottime() + GRACE);
+            }
+            Asked::Stop(signal) | Asked::PassOn(signal) => {
+                self.guarded.order(Order::Signal(signal));
+            }
+        }
+    }
+
+    fn end(&mut self, signal: i32, by: Duration) {
+        self.end_by = Some(self.end_by.map_or(by, |before| before.min(by)));
+        self.guarded.order(Order::End { signal, by });
+    }
+}
+
+/// Waits until then.
+async fn passed(at: Option<Duration>) {
+    let Some(at) = at else { return std::future::pending().await };
+    loop {
+        let left = at.saturating_sub(boottime());
+        if left.is_zero() {
+            return;
+        }
+        sleep(left.min(LONGEST_SLEEP)).await;
+    }
+}

@@ -1,0 +1,116 @@
+//! `mandate run` around shell scripts, for tests.
+
+// Each test file uses some of it.
+#![allow(dead_code)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::group::{Group, mandate, within};
+
+pub(crate) const LEASED: &str = "guarantee = 'leased'\nlease = '600ms'";
+pub(crate) const LEASE: Duration = Duration::from_millis(600);
+
+/// A process that does not outlive its test.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// `mandate run` for a member, around a shell script that runs in the group's directory.
+pub(crate) fn run(group: &Group, id: u32, args: &[&str], script: &str) -> Running {
+    let config = group.config(id);
+    let member = ["--config", config.to_str().unwrap()];
+    start(group, &format!("run{id}.log"), &[&member, args].concat(), script)
+}
+
+/// `mandate run` with these arguments.
+pub(crate) fn start(group: &Group, log: &str, args: &[&str], script: &str) -> Running {
+    let log = fs::File::create(group.directory.path().join(log)).unwrap();
+    let child = mandate()
+        .args(["run", "writer"])
+        .args(args)
+        .args(["--", "sh", "-c", script])
+        .current_dir(group.directory.path())
+        .env_remove("MANDATE_API")
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().unwrap())
+        .stderr(log)
+        .spawn();
+    Running(child.unwrap())
+}
+
+pub(crate) fn lines(path: &Path) -> Vec<String> {
+    fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+pub(crate) fn file(group: &Group, name: &str) -> PathBuf {
+    group.directory.path().join(name)
+}
+
+/// Waits for the first line of a file in the group's directory.
+pub(crate) fn first_line(group: &Group, name: &str) -> String {
+    let path = file(group, name);
+    within(Duration::from_secs(20), name, || {
+        // Only once it is whole.
+        fs::read_to_string(&path).ok()?.split_once('\n').map(|(line, _)| line.to_owned())
+    })
+}
+
+pub(crate) fn is_alive(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}
+
+/// Waits until none of these lives.
+pub(crate) fn gone(bound: Duration, pids: &[&str]) {
+    within(bound, "all are gone", || pids.iter().all(|pid| !is_alive(pid)).then_some(()));
+}
+
+/// Processes that have this text in their command line.
+pub(crate) fn with_text(text: &str) -> Vec<String> {
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let has = |path: PathBuf| {
+        let line = fs::read(path.join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(text)
+    };
+    all.filter(|process| has(process.path()))
+        .filter_map(|process| process.file_name().into_string().ok())
+        .filter(|pid| is_alive(pid))
+        .collect()
+}
+
+pub(crate) fn kill(signal: &str, pid: &str) {
+    assert!(Command::new("kill").args([signal, pid]).status().unwrap().success());
+}
+
+pub(crate) fn signal(running: &Running, signal: &str) {
+    kill(signal, &running.0.id().to_string());
+}
+
+pub(crate) fn wait(mut running: Running) -> Option<i32> {
+    within(Duration::from_secs(20), "run ends", || running.0.try_wait().unwrap()).code()
+}
+
+/// Two daemons, and a wrapper as p1 that leads.
+pub(crate) fn leading(group: &mut Group, script: &str) -> Running {
+    group.start(2);
+    group.start(3);
+    let member = run(group, 1, &["--new"], &format!("echo $$ > child; {script}"));
+    let leader = group.leader_or(|| file(group, "child").exists());
+    // The daemons elect without it, or p1 leads: bring it there.
+    if let Some(leader) = leader {
+        within(Duration::from_secs(20), "p1 is known", || {
+            let (code, _) = group.http(leader, "POST", "/v1/transfer", r#"{"to":"p1"}"#)?;
+            (code == 204).then_some(())
+        });
+    }
+    first_line(group, "child");
+    member
+}

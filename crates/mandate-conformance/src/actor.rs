@@ -1,0 +1,249 @@
+//! The side of the member: drives an [`Election`] handle by the lines of the [`protocol`](crate::protocol).
+//!
+//! It acts on a thread of its own, because an act must not wait for the driver, nor a driver for an act:
+//! `check()` is what the application calls wherever it is. It waits for leadership with
+//! [`led`](Election::led); `lead` and `cancel` run a second future beside that, whose only purpose is to
+//! be dropped.
+
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use mandate_proto::identity::MemberId;
+use mandate_proto::pole::member::Figures;
+use mandate_runtime::{Election, ElectionState, Mandate};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::history::now;
+use crate::protocol::{Order, Report, Seen};
+use crate::register::Writer;
+
+/// How a member behaves; see [`protocol`](crate::protocol) for how it is told.
+#[derive(Clone, Debug)]
+pub struct Behaviour {
+    /// Who it is.
+    pub member: MemberId,
+    /// Between two acts.
+    pub pace: Duration,
+    /// Where to write at every act.
+    pub register: Option<PathBuf>,
+    /// Look at the mandate once, and then believe it and act for ever.
+    pub careless: bool,
+}
+
+/// How long a member that was shut down may take to see it.
+const LAST_VIEW: Duration = Duration::from_secs(1);
+
+/// Runs a member until its input ends or it is asked to end, and shuts it down. Takes standard input and
+/// output for itself.
+pub async fn run(
+    election: Election,
+    behaviour: Behaviour,
+    shutdown: impl AsyncFnOnce(),
+) -> std::io::Result<()> {
+    die_with_parent()?;
+    let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    let mut orders = read_orders();
+    let ends = Arc::new(AtomicBool::new(false));
+    say(&Report::Ready);
+    let observing = tokio::spawn(observe(election.clone()));
+    let acting = tokio::spawn(act(election.clone(), behaviour, ends.clone()));
+    let mut actor = Actor { election, leading: None };
+    loop {
+        let line = tokio::select! {
+            _ = terminated.recv() => break,
+            line = orders.recv() => line,
+        };
+        let Some(line) = line else { break };
+        if let Some(report) = actor.obey(&line).await {
+            say(&report);
+        }
+    }
+    drop(actor);
+    shutdown().await;
+    ends.store(true, Ordering::Release);
+    // The last thing that it sees is that it has stopped, unless its driver was let go of.
+    let _ = timeout(LAST_VIEW, observing).await;
+    acting.abort();
+    say(&Report::Stopped);
+    Ok(())
+}
+
+/// A member that is stopped does not read that its input has ended: without this it would outlive a
+/// harness that was killed.
+fn die_with_parent() -> std::io::Result<()> {
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    Ok(())
+}
+
+/// Orders as they come; a thread, since reading standard input blocks.
+fn read_orders() -> mpsc::UnboundedReceiver<String> {
+    let (orders, received) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if orders.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    received
+}
+
+/// Nobody to say it to is no error: then the input ends soon, too.
+fn say(report: &Report) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{report}").and_then(|()| out.flush());
+}
+
+/// What a member sees of who leads.
+fn seen(state: &ElectionState) -> Seen {
+    match state {
+        ElectionState::Electing => Seen::Electing,
+        ElectionState::Following { leader, term } => {
+            Seen::Following { leader: *leader, term: *term }
+        }
+        ElectionState::Leading(mandate) => Seen::Leading { term: mandate.term() },
+        ElectionState::Jeopardy(mandate) => Seen::Jeopardy { term: mandate.term() },
+        ElectionState::Stopped => Seen::Stopped,
+    }
+}
+
+async fn observe(election: Election) {
+    let mut state = election.state();
+    // The handle would keep the member alive.
+    drop(election);
+    loop {
+        let seen = seen(&state.borrow_and_update());
+        say(&Report::View { at: now(), seen });
+        if seen == Seen::Stopped || state.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn act(election: Election, behaviour: Behaviour, ends: Arc<AtomicBool>) {
+    let register = behaviour.register.as_deref().map(Writer::connect);
+    let mut register = register.and_then(|connected| {
+        connected.inspect_err(|error| eprintln!("no register: {error}")).ok()
+    });
+    while let Ok(mandate) = election.led().await {
+        let (behaviour, ends) = (behaviour.clone(), ends.clone());
+        let acted = tokio::task::spawn_blocking(move || {
+            act_while_it_holds(&mandate, &behaviour, &mut register, &ends);
+            register
+        });
+        match acted.await {
+            Ok(writer) => register = writer,
+            Err(_) => return,
+        }
+    }
+}
+
+fn act_while_it_holds(
+    mandate: &Mandate,
+    behaviour: &Behaviour,
+    register: &mut Option<Writer>,
+    ends: &AtomicBool,
+) {
+    let term = mandate.term();
+    let mut looked = false;
+    while !ends.load(Ordering::Acquire) {
+        let at = now();
+        let trusts = behaviour.careless && looked;
+        if !trusts && !mandate.check() {
+            return;
+        }
+        looked = true;
+        say(&Report::Act { term, at });
+        match register.as_mut().map(|register| register.write(behaviour.member, term)) {
+            Some(Ok(Err(highest))) => {
+                let held = behaviour.careless || mandate.check();
+                say(&Report::Refused { term, highest, held });
+            }
+            // The harness has ended, and so will this.
+            Some(Err(_)) => *register = None,
+            Some(Ok(Ok(()))) | None => {}
+        }
+        std::thread::sleep(behaviour.pace);
+    }
+}
+
+struct Actor {
+    election: Election,
+    /// What `lead` has begun.
+    leading: Option<JoinHandle<()>>,
+}
+
+impl Actor {
+    /// Carries out a line; `None` for a line without a number, which cannot be answered.
+    async fn obey(&mut self, line: &str) -> Option<Report> {
+        let (number, order) = line.split_once(' ')?;
+        let number = number.parse().ok()?;
+        let answer = match order.parse() {
+            Ok(order) => self.carry_out(order).await,
+            Err(error) => Err(format!("{error}")),
+        };
+        Some(Report::Done { number, answer })
+    }
+
+    async fn carry_out(&mut self, order: Order) -> Result<String, String> {
+        match order {
+            Order::Resign => self.election.resign().await,
+            Order::Transfer(to) => {
+                self.election.transfer(to).await.map_err(|reason| reason.to_string())?;
+            }
+            Order::Lead => self.lead(),
+            Order::Cancel => self.cancel().await?,
+            Order::Figures { history, requests } => {
+                let history = Some(history);
+                self.election.set_figures(Figures { history, requests, ..Figures::default() });
+            }
+            Order::Status => return self.status().await,
+        }
+        Ok(String::new())
+    }
+
+    fn lead(&mut self) {
+        let election = self.election.clone();
+        let leading = tokio::spawn(async move {
+            let work = async |mandate: Mandate| {
+                say(&Report::Working { term: mandate.term() });
+                std::future::pending::<()>().await
+            };
+            let _ = election.lead(work).await;
+        });
+        if let Some(earlier) = self.leading.replace(leading) {
+            earlier.abort();
+        }
+    }
+
+    async fn cancel(&mut self) -> Result<(), String> {
+        let leading = self.leading.take().ok_or("nothing was begun")?;
+        leading.abort();
+        // When this returns, the future has been dropped.
+        let _ = leading.await;
+        Ok(())
+    }
+
+    async fn status(&self) -> Result<String, String> {
+        let status = self.election.status().await.ok_or("the member does not answer")?;
+        let mut text = format!("{} suspects", seen(&status.state));
+        for member in status.suspected {
+            text += &format!(" {member}");
+        }
+        Ok(text)
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        if let Some(leading) = self.leading.take() {
+            leading.abort();
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Leadership that is given away: by resignation, transfer, cancelled work and shutdown.
+//!
+//! "At once" is shown against the lease. A leader renews its lease well before half of it is over; if it
+//! did not release it on going, nobody could lead before the rest had run out. So a successor that acts
+//! within half a lease has not waited for it. A busy host may delay any one handover: of a few, the
+//! fastest counts. Without leases only the harness's patience bounds it.
+
+use std::time::{Duration, Instant};
+
+use mandate_proto::identity::MemberId;
+use mandate_runtime::Start;
+
+use super::{Failure, Proof, Trial, WATCHED_ACTS, conclude, ensure};
+use crate::group::Group;
+use crate::history::{Act, now};
+use crate::protocol::Order;
+
+/// How often a handover may be tried to show that it is fast.
+const ATTEMPTS: u32 = 3;
+
+/// How long a member may take to end. The runtime lets go of a driver after two seconds, and engines
+/// have last words and links to end; more is a hang.
+const SHUTDOWN: Duration = Duration::from_secs(6);
+
+/// Has leaders give up until one's successor acts within half a lease; how long the fastest took.
+fn at_once(
+    trial: &Trial<'_>,
+    group: &mut Group,
+    mut give_up: impl FnMut(&mut Group, Act) -> Result<(), Failure>,
+) -> Result<Duration, Failure> {
+    let mut fastest = Duration::MAX;
+    for _ in 0..ATTEMPTS {
+        let leader = group.settle()?;
+        let began = now();
+        give_up(group, leader)?;
+        let next = group.next(leader.term)?;
+        // Where the others do not agree in time, as on a busy host, the one that gave up may be elected
+        // again, in a higher term.
+        if next.member == leader.member {
+            continue;
+        }
+        fastest = fastest.min(Duration::from_nanos(next.at.saturating_sub(began)));
+        if trial.lease().is_zero() || fastest < trial.lease() / 2 {
+            return Ok(fastest);
+        }
+    }
+    ensure(fastest < Duration::MAX, || "nobody else came to lead, again and again".into())?;
+    Err(Failure::Otherwise(format!(
+        "the next leader acted after {fastest:?} at best, as if it had waited for the lease"
+    )))
+}
+
+/// Orders something that must be carried out.
+fn must(group: &mut Group, member: MemberId, order: Order) -> Result<(), Failure> {
+    let answer = group.order(member, order)?;
+    ensure(answer.is_ok(), || format!("{member} did not {order}: {answer:?}"))
+}
+
+/// Orders something that must be refused; the reason.
+fn must_not(group: &mut Group, member: MemberId, order: Order) -> Result<String, Failure> {
+    match group.order(member, order)? {
+        Err(reason) => Ok(reason),
+        Ok(_) => Err(Failure::Otherwise(format!("{member} did {order}"))),
+    }
+}
+
+pub(super) fn resignation(trial: &Trial<'_>) -> Proof {
+    let mut group = trial.group()?;
+    let mut resigned = Vec::new();
+    let fastest = at_once(trial, &mut group, |group, leader| {
+        must(group, leader.member, Order::Resign)?;
+        resigned.push((leader, now()));
+        Ok(())
+    })?;
+    // Under another leader, the one that resigned has every chance to act.
+    group.settle()?;
+    group.watch(WATCHED_ACTS)?;
+    for (Act { member, term, .. }, by) in resigned {
+        let last = group.history()?.reign(term, member).map_or(0, |reign| reign.last);
+        ensure(last <= by, || format!("{member} acted in term {term} after it had resigned"))?;
+    }
+    conclude(group, format!("the next acted after {fastest:.1?}"))
+}
+
+pub(super) fn transfer(trial: &Trial<'_>) -> Proof {
+    let mut group = trial.group()?;
+    let members = group.members();
+    let mut moves = 0;
+    for to in members.iter().chain(&members) {
+        if group.settle()?.member != *to {
+            hand_over(&mut group, *to)?;
+            moves += 1;
+        }
+    }
+    conclude(group, format!("{moves} transfers"))
+}
+
+/// Has whoever leads hand over to a member. A leader that has not heard of that one for a while may
+/// refuse, on a busy host: then nothing has changed, and it is asked again.
+fn hand_over(group: &mut Group, to: MemberId) -> Result<Act, Failure> {
+    let mut refused = String::new();
+    for _ in 0..ATTEMPTS {
+        let leader = group.settle()?;
+        if let Err(reason) = group.order(leader.member, Order::Transfer(to))? {
+            group.acts_after(leader.member, leader.term, now())?;
+            refused = reason;
+            continue;
+        }
+        let next = group.next(leader.term)?;
+        ensure(next.member == to, || format!("it went to {} instead of {to}", next.member))?;
+        return Ok(next);
+    }
+    Err(Failure::Otherwise(format!("{to} was refused again and again: {refused}")))
+}
+
+pub(super) fn refused_transfer(trial: &Trial<'_>) -> Proof {
+    let mut group = trial.group()?;
+    let leader = group.settle()?;
+    let others: Vec<_> =
+        group.members().into_iter().filter(|member| *member != leader.member).collect();
+    let stranger = Order::Transfer(MemberId::new(99));
+    let mut reasons = vec![
+        must_not(&mut group, leader.member, stranger)?,
+        must_not(&mut group, others[0], Order::Transfer(others[1]))?,
+    ];
+    group.kill(others[0])?;
+    until_suspected(trial, &mut group, leader.member, others[0])?;
+    reasons.push(must_not(&mut group, leader.member, Order::Transfer(others[0]))?);
+    group.acts_after(leader.member, leader.term, now())?;
+    let after = group.settle()?;
+    ensure(after.term == leader.term, || "leadership moved all the same".into())?;
+    conclude(group, reasons.join("; "))
+}
+
+/// Waits until a member has noticed that another is gone.
+fn until_suspected(
+    trial: &Trial<'_>,
+    group: &mut Group,
+    by: MemberId,
+    gone: MemberId,
+) -> Result<(), Failure> {
+    let began = Instant::now();
+    while began.elapsed() < trial.subject.patience() {
+        let known = group.order(by, Order::Status)?.unwrap_or_default();
+        let suspects = known.split_once(" suspects").map_or("", |(_, members)| members);
+        if suspects.split(' ').any(|member| member == gone.to_string()) {
+            return Ok(());
+        }
+        // Leaders act all the time: that paces the question.
+        group.watch(1)?;
+    }
+    Err(Failure::Otherwise(format!("{by} does not notice that {gone} is gone")))
+}
+
+pub(super) fn cancelled_work(trial: &Trial<'_>) -> Proof {
+    let mut group = trial.group()?;
+    let leader = group.settle()?;
+    let waiting = group.members().into_iter().find(|member| *member != leader.member);
+    if let Some(member) = waiting {
+        must(&mut group, member, Order::Lead)?;
+        must(&mut group, member, Order::Cancel)?;
+    }
+    group.acts_after(leader.member, leader.term, now())?;
+    let still = group.settle()?;
+    ensure(still.term == leader.term, || "who only waited has moved leadership".into())?;
+    let fastest = at_once(trial, &mut group, |group, leader| {
+        must(group, leader.member, Order::Lead)?;
+        group.works(leader.member, leader.term)?;
+        must(group, leader.member, Order::Cancel)
+    })?;
+    // The handle whose work was cancelled still works.
+    if group.settle()?.member != leader.member {
+        hand_over(&mut group, leader.member)?;
+    }
+    conclude(group, format!("the next acted after {fastest:.1?}"))
+}
+
+pub(super) fn shutdown(trial: &Trial<'_>) -> Proof {
+    let mut group = trial.group()?;
+    let mut slowest = Duration::ZERO;
+    let fastest = at_once(trial, &mut group, |group, leader| {
+        let began = now();
+        group.terminate(leader.member)?;
+        group.next(leader.term)?;
+        let status = group.ended(leader.member)?;
+        ensure(status.success(), || format!("{} ended with {status}", leader.member))?;
+        slowest = slowest.max(Duration::from_nanos(now() - began));
+        Ok(group.restart(leader.member, Start::Stored)?)
+    })?;
+    ensure(slowest < SHUTDOWN, || format!("a shutdown took {slowest:?}"))?;
+    conclude(group, format!("the next acted after {fastest:.1?}, ended after {slowest:.1?}"))
+}

@@ -1,0 +1,386 @@
+//! Election on a database: registers are rows, and every decision is one conditional write.
+//!
+//! After Niazi, Ismail, Berthou and Dowling, *Leader Election using NewSQL Database Systems* (2015). Kept:
+//! a control row (VARS) and a row per member (DESCRIPTORS), monotonic ids, missed rounds, eviction by the
+//! leader, joining again with a flag, rounds that grow under contention. Replaced, because as printed
+//! two lead at once (`mandate_sim::registers::printed` shows it): locks, transactions of several
+//! statements, and suspicion by counting rounds.
+//!
+//! # The rules, and why
+//!
+//! The leader *renews* its control row several times a round; each renewal is a new [`Version`] (term and
+//! beat) of the row. Who is not the leader *watches* versions, and *takes over* when one has stood still for
+//! a lease.
+//!
+//! 1. **A takeover names the version it watched**, term, beat and leader, and is one write. If the leader renewed
+//!    meanwhile, or another was first, nothing changes. This alone makes terms unique, on any database on
+//!    which the first of two writers to a row wins.
+//! 2. **It raises the term in the same write**, above every term that was ever seen here: that is the token
+//!    by which others tell leaders apart.
+//! 3. **Suspicion is time, on the watcher's own clock.** A count of rounds is no time: rounds run back to
+//!    back after a slow statement.
+//! 4. **The watcher counts from the answer** that first showed the version. Counted from when it asked, the
+//!    version might be younger than the watcher thinks.
+//! 5. **The leader counts from before it asked.** Counted from the answer, its lease would last longer than
+//!    that of whoever saw the write before it did. An answer that comes when its own lease is over grants
+//!    nothing.
+//! 6. **Both allow for drift**: the leader counts on less than the lease, watchers wait for more.
+//! 7. **The lease is part of the version.** A leader that publishes a shorter one counts on no more from
+//!    when it *sends* it, whether or not it hears an answer; a longer one counts once acknowledged.
+//! 8. **A renewal names the version it replaces**, too. One that was held up, with another lease, must not
+//!    land after one that was acknowledged.
+//! 9. **An unknown outcome is never guessed.** No lease comes of it; the next statement names the version
+//!    again and so finds out. A term that the row gives to this very incarnation, and that it has not
+//!    given up, is its own, without a lease until it is renewed.
+//! 10. **A lease that has lapsed stays lost.** The member may take a new term at once, if the row still
+//!     stands as it left it.
+//! 11. **A version that goes back is a change**: a database that was restored is watched anew, for a whole
+//!     lease, and said aloud.
+//! 12. **Who resigns stops first**, then vacates the row; a vacant row may be taken at once.
+//!
+//! The simulator removes these one by one and sees two leaders (`docs/registers.md` has the counts).
+//!
+//! # Guarantees
+//!
+//! - [`Guarantee::Fenced`]: one leader per term, and terms rise. Assumed: the database keeps what it has
+//!   acknowledged. A backup put back, or a standby promoted without what the primary acknowledged, may
+//!   give terms out again that no living member saw.
+//! - [`Guarantee::Leased`]: besides, at any instant at most one [`mandate`](Member::mandate) holds. Assumed
+//!   besides: clocks that count suspension, and whose rates are off by less than the allowance. A restored
+//!   database must come back no sooner than a lease after the last write that it lost.
+//!
+//! # Who comes next
+//!
+//! The leader publishes up to three successors, the best of the living by score. They look several times a
+//! round and take turns; everyone else looks once a round, with its own heartbeat, waits longer, by
+//! chance, and looks once more before it acts. So a thousand members do not storm one row.
+//!
+//! # Bounds
+//!
+//! A member reads or writes a constant number of rows a round; only the leader reads all, once a round. A
+//! member remembers the control row and two statements; a leader, besides, [`MAX_MEMBERS`] rows and
+//! [`MAX_ROLES`] preferences. Statements that fail are tried again after pauses that grow, by chance.
+
+mod answers;
+mod chance;
+mod claim;
+mod config;
+mod following;
+mod interface;
+mod lane;
+mod leading;
+mod pace;
+mod roles;
+mod roster;
+mod statement;
+mod watching;
+
+use alloc::boxed::Box;
+
+pub use config::{
+    Config, Guarantee, InvalidConfig, MAX_LEASE, MAX_MEMBERS, MAX_ROLES, MIN_ROUND, Part,
+};
+pub use interface::{Effect, Event, Input, Loss, Reason, Reign, RequestId};
+pub use roles::{ROLES_AT_ONCE, spread};
+pub use statement::{
+    Answer, Control, Holder, Incarnation, MAX_SUCCESSORS, MemberRow, Outcome, PROTOCOL, Published,
+    RoleId, Statement, Successors, Version,
+};
+
+use chance::Chance;
+use claim::Claim;
+use lane::{Flight, Lane};
+use pace::Pace;
+use roles::Spread;
+use roster::Roster;
+use watching::Watch;
+
+use crate::identity::Term;
+use crate::machine::{Effects, Machine};
+use crate::pole::member::{Figures, State};
+use crate::score::Score;
+use crate::time::Instant;
+
+/// One member's part in an election on a database.
+#[derive(Clone, Debug)]
+pub struct Member {
+    config: Config,
+    chance: Chance,
+    score: Option<Score>,
+    requests: u64,
+    /// What decides who leads.
+    control: Lane,
+    /// What the leader does besides.
+    chores: Lane,
+    /// Our number in the group, while we are in it.
+    incarnation: Option<Incarnation>,
+    was_evicted: bool,
+    next_join: Instant,
+    next_heartbeat: Instant,
+    next_look: Instant,
+    /// When the last look that was answered was sent.
+    looked: Instant,
+    /// A hint came while a statement was under way.
+    looks_again: bool,
+    watch: Watch,
+    claim: Option<Claim>,
+    /// A term that we have given up and whose row is not vacated yet.
+    owed: Option<Owed>,
+    /// No term up to this one is ours any more, whatever the row says.
+    given_up: Term,
+    abstains_until: Option<Instant>,
+    leading: Box<Leading>,
+    leaving: Option<Leaving>,
+    told: State,
+}
+
+/// What only a leader needs.
+#[derive(Clone, Debug)]
+struct Leading {
+    roster: Roster,
+    successors: Successors,
+    pace: Pace,
+    spread: Spread,
+    next_sweep: Instant,
+}
+
+/// A row to vacate.
+#[derive(Clone, Copy, Debug)]
+struct Owed {
+    me: Holder,
+    term: Term,
+    reason: Reason,
+    successors: Successors,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaving {
+    /// So many attempts were made.
+    Tried(u32),
+    Left,
+}
+
+/// What a leader does besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Chore {
+    Evict,
+    ReadRoles,
+    Prefer,
+    Sweep,
+}
+
+/// What the control lane does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Look,
+    Join,
+    Heartbeat,
+    Renew,
+    Takeover(Reason),
+    Vacate,
+    Leave,
+}
+
+impl Member {
+    /// Starts a member. `seed` is a random number that the driver drew: jitter comes of it.
+    pub fn start(config: Config, seed: u64, now: Instant, effects: &mut Effects<Effect>) -> Self {
+        let leading = Leading::new(&config, now);
+        let mut member = Member {
+            chance: Chance::new(seed),
+            score: following::measure(&config, &Figures::default()),
+            requests: 0,
+            control: Lane::default(),
+            chores: Lane::default(),
+            incarnation: None,
+            was_evicted: false,
+            next_join: now,
+            next_heartbeat: now,
+            next_look: now,
+            looked: now,
+            looks_again: false,
+            watch: Watch::default(),
+            claim: None,
+            owed: None,
+            given_up: Term::NONE,
+            abstains_until: None,
+            leading: Box::new(leading),
+            leaving: None,
+            told: State::Electing,
+            config,
+        };
+        member.advance(now, effects);
+        member
+    }
+
+    /// The term that this member holds at `now`, and until when it can be sure of it (`None`: for as long
+    /// as nobody holds a higher one).
+    pub fn mandate(&self, now: Instant) -> Option<(Term, Option<Instant>)> {
+        let claim = self.claim.as_ref().filter(|claim| claim.held)?;
+        let term = claim.version.term;
+        match self.config.guarantee {
+            Guarantee::Fenced => Some((term, None)),
+            Guarantee::Leased => {
+                let deadline = claim.deadline?;
+                (now < deadline).then_some((term, Some(deadline)))
+            }
+        }
+    }
+
+    /// Who leads at `now`, as far as this member can be sure.
+    pub fn state(&self, now: Instant) -> State {
+        if let Some((term, _)) = self.mandate(now) {
+            return State::Leading { term };
+        }
+        match self.watch.leader_until(&self.config) {
+            Some((leader, term, until))
+                if now < until && self.claim.is_none() && Some(leader) != self.me() =>
+            {
+                State::Following { leader: leader.member, term }
+            }
+            _ => State::Electing,
+        }
+    }
+
+    /// This member's configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The control row as it was last seen.
+    pub fn row(&self) -> Option<&Control> {
+        self.watch.row()
+    }
+
+    /// Its number in the group, while it is in it.
+    pub fn incarnation(&self) -> Option<Incarnation> {
+        self.incarnation
+    }
+
+    /// Whether it leaves the group, or has left it.
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.is_some()
+    }
+
+    fn me(&self) -> Option<Holder> {
+        self.incarnation.map(|incarnation| Holder { member: self.config.me, incarnation })
+    }
+
+    /// Asks the database for something on a free lane.
+    fn execute(&mut self, lane: Which, statement: Statement, now: Instant, effects: &mut Fx) {
+        self.requests += 1;
+        let id = RequestId(self.requests);
+        let lane = match lane {
+            Which::Control => &mut self.control,
+            Which::Chores => &mut self.chores,
+        };
+        // A renewal that is lost must be made again before the lease is over.
+        let timeout = match &statement {
+            Statement::Renew { publish, .. } => self.config.timeout.min(publish.lease / 2),
+            _ => self.config.timeout,
+        };
+        let gives_up = now + lane.patience(timeout);
+        effects.push(Effect::Execute { id, statement: statement.clone() });
+        lane.flight = Some(Flight { id, statement, sent: now, gives_up });
+    }
+
+    /// Everything that is due.
+    fn advance(&mut self, now: Instant, effects: &mut Fx) {
+        self.expire(now, effects);
+        self.give_up(now, effects);
+        if self.control.is_free()
+            && let Some((_, step)) = self.next_step().filter(|(at, _)| *at <= now)
+        {
+            self.take(step, now, effects);
+        }
+        self.do_chores(now, effects);
+        self.tell_state(now, effects);
+    }
+
+    /// What the control lane is to do next, and when.
+    fn next_step(&self) -> Option<(Instant, Step)> {
+        let (at, step) = match (self.leaving, &self.owed, &self.claim) {
+            (Some(Leaving::Left), _, _) => return None,
+            (_, Some(_), _) => (self.control.not_before, Step::Vacate),
+            (Some(Leaving::Tried(_)), _, _) => (self.control.not_before, Step::Leave),
+            (None, None, Some(claim)) => (claim.next, Step::Renew),
+            (None, None, None) => self.next_as_follower()?,
+        };
+        Some((at.max(self.control.not_before), step))
+    }
+
+    fn take(&mut self, step: Step, now: Instant, effects: &mut Fx) {
+        let statement = match step {
+            Step::Look => Some(Statement::Look),
+            Step::Join => Some(self.join()),
+            Step::Heartbeat => self.heartbeat(),
+            Step::Renew => self.renew(now),
+            Step::Takeover(reason) => self.take_over(reason),
+            Step::Vacate => self.vacate(),
+            Step::Leave => self.leave(effects),
+        };
+        if let Some(statement) = statement {
+            self.execute(Which::Control, statement, now, effects);
+        }
+    }
+
+    fn tell_state(&mut self, now: Instant, effects: &mut Fx) {
+        let state = self.state(now);
+        if core::mem::replace(&mut self.told, state) != state {
+            effects.push(Effect::Tell(Event::Changed(state)));
+        }
+    }
+}
+
+type Fx = Effects<Effect>;
+
+/// Which lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    Control,
+    Chores,
+}
+
+impl Machine for Member {
+    type Input = Input;
+    type Effect = Effect;
+
+    fn handle(&mut self, input: Input, now: Instant, effects: &mut Effects<Effect>) {
+        // What has ended by now has ended, whatever the input says.
+        self.expire(now, effects);
+        match input {
+            Input::Answered { id, outcome } => self.answered(id, outcome, now, effects),
+            Input::RowChanged => self.look_now(now),
+            Input::LeaderSessionGone { term } => self.session_gone(term, now),
+            Input::Figures(figures) => self.score = following::measure(&self.config, &figures),
+            Input::Resign => self.resign(now, effects),
+            Input::Transfer { to } => self.transfer(to, now, effects),
+            Input::Leave => self.begin_to_leave(effects),
+            Input::Joined(incarnation) => self.joined_elsewhere(incarnation, effects),
+        }
+        self.advance(now, effects);
+    }
+
+    fn handle_timeout(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        self.advance(now, effects);
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let control = match &self.control.flight {
+            Some(flight) => Some(flight.gives_up),
+            None => self.next_step().map(|(at, _)| at),
+        };
+        let chores = match &self.chores.flight {
+            Some(flight) => Some(flight.gives_up),
+            None => self.next_chore().map(|(at, _)| at),
+        };
+        let lease = self.claim.as_ref().filter(|claim| claim.held && self.is_leased());
+        let lease = lease.and_then(|claim| claim.deadline);
+        let follows = matches!(self.told, State::Following { .. });
+        let silence = self.watch.leader_until(&self.config).filter(|_| follows);
+        let silence = silence.map(|(_, _, until)| until);
+        [control, chores, lease, silence].into_iter().flatten().min()
+    }
+}
+
+#[cfg(test)]
+mod tests;

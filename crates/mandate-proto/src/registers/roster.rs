@@ -1,0 +1,225 @@
+//! Whom the leader knows to live, whom to evict, and who is to succeed it.
+//!
+//! Eviction decides nothing about who may lead, unlike in the paper: it keeps the list of successors and
+//! the spread of roles to those who live. So it may take its time, and does:
+//!
+//! - A member is evicted when its counter stood still for more rounds than it may miss, as seen by sweeps:
+//!   between two sweeps no more than a round is counted, however long the leader could not look. A
+//!   database that stood still for an hour has cost nobody more than one round.
+//! - When most members seem dead at once, it is rather the database that was: they get twice the time.
+//! - The statement names the counter that stood still. Who has beaten since stays.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use core::time::Duration;
+
+use super::config::MAX_MEMBERS;
+use super::statement::{Holder, MAX_SUCCESSORS, MemberRow, Successors};
+use crate::identity::MemberId;
+use crate::score::Score;
+use crate::time::Instant;
+
+#[derive(Clone, Debug)]
+struct Seen {
+    row: MemberRow,
+    /// For how long its counter has stood still while we looked.
+    still: Duration,
+}
+
+/// The leader's table of members.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Roster {
+    members: BTreeMap<MemberId, Seen>,
+    /// When the last sweep was answered.
+    last: Option<Instant>,
+    /// Rows to remove, with the counters that stood still.
+    pub(super) due: VecDeque<(Holder, u64)>,
+}
+
+impl Roster {
+    /// Takes the rows of a sweep. True if someone has had to join again: a sign of contention.
+    pub(super) fn swept(
+        &mut self,
+        rows: Vec<MemberRow>,
+        me: MemberId,
+        (round, missed): (Duration, u32),
+        now: Instant,
+    ) -> bool {
+        let looked = self.last.replace(now);
+        let counted = looked.map_or(Duration::ZERO, |last| (now - last).min(round));
+        let mut contended = false;
+        let mut members = BTreeMap::new();
+        for row in rows.into_iter().take(MAX_MEMBERS) {
+            let before = self.members.get(&row.holder.member);
+            let same = before.filter(|seen| seen.row.holder == row.holder);
+            contended |= looked.is_some() && same.is_none() && row.was_evicted;
+            let still = match same.filter(|seen| seen.row.counter == row.counter) {
+                Some(seen) => seen.still + counted,
+                None => Duration::ZERO,
+            };
+            members.insert(row.holder.member, Seen { row, still });
+        }
+        self.members = members;
+        self.find_due(me, round.saturating_mul(missed));
+        contended
+    }
+
+    fn find_due(&mut self, me: MemberId, allowed: Duration) {
+        let others = || self.members.values().filter(|seen| seen.row.holder.member != me);
+        let silent = others().filter(|seen| seen.still > allowed).count();
+        // One of two is no crowd.
+        let is_crowd = silent > 1 && silent * 2 > others().count();
+        let allowed = if is_crowd { allowed.saturating_mul(2) } else { allowed };
+        let due = others().filter(|seen| seen.still > allowed);
+        self.due = due.map(|seen| (seen.row.holder, seen.row.counter)).collect();
+    }
+
+    /// A member was removed.
+    pub(super) fn removed(&mut self, holder: Holder) {
+        if self.members.get(&holder.member).is_some_and(|seen| seen.row.holder == holder) {
+            self.members.remove(&holder.member);
+        }
+    }
+
+    /// Whether a member is there; `None` if we have not looked yet.
+    pub(super) fn has(&self, member: MemberId) -> Option<bool> {
+        self.last.map(|_| self.members.contains_key(&member))
+    }
+
+    /// All that are there and may lead, in order.
+    pub(super) fn candidates(&self) -> impl Iterator<Item = MemberId> + '_ {
+        self.members.values().filter(|s| s.row.score.is_some()).map(|s| s.row.holder.member)
+    }
+
+    /// The best of the living: by score, then by how long they have been there. Who is a successor
+    /// already stays in its place unless another is better by `threshold`.
+    pub(super) fn successors(
+        &self,
+        me: MemberId,
+        before: &Successors,
+        (threshold, round): (f64, Duration),
+    ) -> Successors {
+        let mut left: Vec<(Score, &MemberRow)> = self
+            .members
+            .values()
+            .filter(|seen| seen.row.holder.member != me && seen.still <= round)
+            .filter_map(|seen| Some((seen.row.score?, &seen.row)))
+            .collect();
+        let mut chosen = Vec::new();
+        for place in 0..MAX_SUCCESSORS {
+            let best = left.iter().max_by_key(|(score, row)| (*score, Reverse(row.holder)));
+            let Some((best_score, best)) = best.copied() else { break };
+            let incumbent = before.iter().nth(place);
+            let incumbent = left.iter().find(|(_, row)| Some(row.holder.member) == incumbent);
+            let stays = incumbent.filter(|(score, _)| !is_better(&best_score, score, threshold));
+            let pick = stays.map_or(best.holder.member, |(_, row)| row.holder.member);
+            chosen.push(pick);
+            left.retain(|(_, row)| row.holder.member != pick);
+        }
+        chosen.into_iter().collect()
+    }
+}
+
+/// Whether a score is better than another by more than a share, in the component that decides.
+fn is_better(score: &Score, than: &Score, threshold: f64) -> bool {
+    let Some(place) = score.decided_against(than).filter(|_| score > than) else { return false };
+    match (score.components().get(place), than.components().get(place)) {
+        (Some(a), Some(b)) => a - b > threshold * libm::fmax(libm::fabs(*a), libm::fabs(*b)),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registers::statement::Incarnation;
+
+    const ROUND: Duration = Duration::from_secs(2);
+    const ME: MemberId = MemberId::new(1);
+
+    fn row(id: u32, counter: u64, score: f64) -> MemberRow {
+        let incarnation = Incarnation::new(u64::from(id));
+        let holder = Holder { member: MemberId::new(id), incarnation };
+        let score = Some(Score::new(&[score]).unwrap());
+        MemberRow { holder, counter, score, was_evicted: false }
+    }
+
+    fn rows(counters: &[u64]) -> Vec<MemberRow> {
+        counters.iter().zip(1..).map(|(counter, id)| row(id, *counter, 1.0)).collect()
+    }
+
+    fn at(ms: u64) -> Instant {
+        Instant::ORIGIN + Duration::from_millis(ms)
+    }
+
+    fn due(roster: &Roster) -> Vec<u32> {
+        roster.due.iter().map(|(holder, _)| holder.member.get()).collect()
+    }
+
+    /// Section 4.2: a process that fails to update its counter in more rounds than allowed.
+    #[test]
+    fn who_misses_more_rounds_than_allowed_is_evicted_by_the_counter_that_stood_still() {
+        let mut roster = Roster::default();
+        for round in 0..4u64 {
+            assert_eq!(due(&roster), [0; 0], "before round {round}");
+            roster.swept(rows(&[0, 7, round]), ME, (ROUND, 2), at(round * 2000));
+        }
+        let (holder, counter) = roster.due[0];
+        assert_eq!((due(&roster), counter), ([2].into(), 7));
+        roster.removed(holder);
+        assert_eq!(roster.has(holder.member), Some(false));
+    }
+
+    #[test]
+    fn time_in_which_the_leader_could_not_look_counts_as_one_round() {
+        let mut roster = Roster::default();
+        roster.swept(rows(&[0, 7, 7]), ME, (ROUND, 2), at(0));
+        roster.swept(rows(&[0, 7, 7]), ME, (ROUND, 2), at(3_600_000));
+        assert_eq!(due(&roster), [0; 0]);
+    }
+
+    #[test]
+    fn a_crowd_that_stands_still_gets_twice_the_time() {
+        let mut roster = Roster::default();
+        for round in 0..5 {
+            roster.swept(rows(&[0, 7, 7, round]), ME, (ROUND, 2), at(round * 2000));
+            assert_eq!(due(&roster), [0; 0], "round {round}");
+        }
+        roster.swept(rows(&[0, 7, 7, 9]), ME, (ROUND, 2), at(10_000));
+        assert_eq!(due(&roster), [2, 3]);
+    }
+
+    #[test]
+    fn who_joined_again_because_it_was_evicted_is_a_sign_of_contention_once() {
+        let mut roster = Roster::default();
+        let mut again = row(2, 0, 1.0);
+        again.was_evicted = true;
+        assert!(!roster.swept([again].into(), ME, (ROUND, 2), at(0)), "of another's reign");
+        again.holder.incarnation = Incarnation::new(9);
+        assert!(roster.swept([again].into(), ME, (ROUND, 2), at(2000)));
+        assert!(!roster.swept([again].into(), ME, (ROUND, 2), at(4000)));
+    }
+
+    fn successors(scores: &[f64], before: &Successors) -> Successors {
+        let mut roster = Roster::default();
+        let rows = scores.iter().zip(1..).map(|(score, id)| row(id, 0, *score)).collect();
+        roster.swept(rows, ME, (ROUND, 2), at(0));
+        roster.successors(ME, before, (0.1, ROUND))
+    }
+
+    #[test]
+    fn the_best_of_the_living_come_first_and_of_equals_the_eldest() {
+        let ids = |s: Successors| s.iter().map(MemberId::get).collect::<Vec<_>>();
+        let none = Successors::default();
+        assert_eq!(ids(successors(&[9.0, 1.0, 5.0, 1.0], &none)), [3, 2, 4], "and never itself");
+    }
+
+    #[test]
+    fn near_equals_do_not_change_places_and_clearly_better_ones_do() {
+        let before = [2, 3].map(MemberId::new).into_iter().collect();
+        assert_eq!(successors(&[0.0, 100.0, 105.0], &before), before);
+        let ids: Vec<_> = successors(&[0.0, 100.0, 120.0], &before).iter().collect();
+        assert_eq!(ids, [3, 2].map(MemberId::new));
+    }
+}

@@ -1,0 +1,87 @@
+//! What an application is told, whatever protocol or engine elects.
+
+use std::time::Duration;
+
+use mandate_proto::detector::configurator::Infeasible;
+use mandate_proto::identity::MemberId;
+use mandate_proto::nfd_l;
+use mandate_proto::pole::member;
+pub use mandate_proto::pole::member::{
+    Advice, Cause, Figures, MoveEffect, NoTransfer, Record, State,
+};
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// Who leads has changed.
+    Changed(State),
+    /// An election has ended, and this is how it went.
+    Elected(Box<Record>),
+    /// A member is suspected to be down, or is not any more.
+    Suspected {
+        /// Who.
+        member: MemberId,
+        /// Whether it is.
+        suspected: bool,
+    },
+    /// A transfer was asked for and not begun.
+    NoTransfer {
+        /// To whom.
+        to: MemberId,
+        /// Why not.
+        reason: NoTransfer,
+    },
+    /// Another would lead better. Unless in shadow mode, leadership is handed over now.
+    Advised(Advice),
+    /// What came of a move.
+    Moved(MoveEffect),
+    /// The disk was lost, and this member has a vote again.
+    Recovered,
+    /// The quality of detection that is wanted cannot be had on the link from the leader as it is now.
+    Unachievable {
+        /// The leader.
+        leader: MemberId,
+        /// Why not.
+        reason: Infeasible,
+    },
+    /// The leader changed, without an election (NFD-L): why.
+    Because(nfd_l::Reason),
+    /// The leader crashed and came back before anyone suspected it.
+    LeaderRestarted {
+        /// The leader.
+        leader: MemberId,
+    },
+    /// The leader beats too seldom for this member's detection bound: their configurations differ.
+    LeaderTooSlow {
+        /// The leader.
+        leader: MemberId,
+        /// Its interval.
+        interval: Duration,
+    },
+    /// The calendar reads less than when the member was first started.
+    ClockBehind {
+        /// By how much.
+        by: Duration,
+    },
+    /// Another process uses this member's id.
+    DuplicateId,
+}
+
+impl From<member::Event> for Event {
+    fn from(event: member::Event) -> Self {
+        match event {
+            member::Event::Changed(state) => Event::Changed(state),
+            member::Event::Elected(record) => Event::Elected(record),
+            member::Event::Suspected { member, suspected } => {
+                Event::Suspected { member, suspected }
+            }
+            member::Event::NoTransfer { to, reason } => Event::NoTransfer { to, reason },
+            member::Event::Advised(advice) => Event::Advised(advice),
+            member::Event::Moved(effect) => Event::Moved(effect),
+            member::Event::Recovered => Event::Recovered,
+            member::Event::Unachievable { leader, reason } => {
+                Event::Unachievable { leader, reason }
+            }
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! What a seed draws: a group, its database, and what befalls them.
+
+use core::time::Duration;
+
+use mandate_proto::identity::Term;
+use mandate_proto::oracle::Preference;
+use mandate_proto::pole::member::Figures;
+use mandate_proto::registers::{Config, Guarantee, Input, Part};
+
+use super::database::DatabaseConfig;
+use super::{Flaws, Mutant, NodeConfig, NodeInput, Options, Strain, Trouble};
+use crate::clock::Clock;
+use crate::fault::{DiskFate, Fault};
+use crate::host::member;
+use crate::link::{Delay, LinkModel};
+use crate::network::HostIndex;
+use crate::random::{Random, Stream};
+use crate::time::SimTime;
+use crate::world::Machinery;
+
+/// The setting of a run.
+pub(super) struct Setting {
+    pub(super) size: usize,
+    /// Of member p1, which may lead; the others differ in how they take part.
+    pub(super) config: Config,
+    pub(super) nodes: Vec<(NodeConfig, Clock)>,
+    pub(super) rough: LinkModel,
+    pub(super) calm: LinkModel,
+    pub(super) machinery: Machinery,
+    /// What a statement takes at most on calm days, there and back.
+    pub(super) delay: Duration,
+    pub(super) storm: Duration,
+    /// After this long nobody waits any more for what was lost in the storm.
+    pub(super) forgotten: Duration,
+}
+
+/// Something that is to happen.
+pub(super) enum Happening {
+    Fault(Fault),
+    Tell(HostIndex, NodeInput),
+}
+
+/// A fault that is meant for whoever leads then.
+#[derive(Clone, Copy)]
+pub(super) struct Strike {
+    kind: u64,
+    pub(super) lasting: Duration,
+}
+
+impl Strike {
+    /// What happens, and how it ends.
+    pub(super) fn faults(self, host: HostIndex, database: HostIndex) -> Vec<(Fault, Fault)> {
+        let cut = |from, to| (Fault::Cut { from, to }, Fault::Mend { from, to });
+        match self.kind {
+            0 => vec![(Fault::Crash(host), Fault::Recover { host, disk: DiskFate::Kept })],
+            1 => vec![(Fault::Pause(host), Fault::Resume(host))],
+            2 => vec![cut(host, database)],
+            3 => vec![cut(database, host)],
+            _ => vec![cut(host, database), cut(database, host)],
+        }
+    }
+}
+
+/// The strikes of a seed, in order.
+pub(super) fn strikes(seed: u64, setting: &Setting) -> Vec<(SimTime, Strike)> {
+    let mut random = Random::new(seed ^ 0x57E1, Stream::Faults);
+    let lease = setting.config.lease(setting.config.round());
+    let draw = |random: &mut Random| {
+        let at = SimTime::ZERO + random.between(lease, setting.storm);
+        let longest = lease * random.pick(&[1, 3, 6]);
+        let lasting = random.between(Duration::ZERO, longest);
+        (at, Strike { kind: random.below(5), lasting })
+    };
+    let mut strikes: Vec<_> = (0..random.below(6)).map(|_| draw(&mut random)).collect();
+    strikes.sort_by_key(|(at, _)| *at);
+    strikes
+}
+
+/// Clocks are off by up to this many parts of a billion, and this many thousandths are allowed for.
+const DRIFTS: [(i64, u32); 2] = [(9_000_000, 10), (50_000_000, 60)];
+
+impl Setting {
+    pub(super) fn draw(seed: u64, options: &Options) -> Self {
+        let mut random = Random::new(seed, Stream::Setting);
+        let size = random.pick(&[1, 2, 3, 3, 4, 5, 5, 7, 9, 12]);
+        let round = random.between(Duration::from_millis(40), Duration::from_millis(400));
+        let (drift, allowed) = random.pick(&DRIFTS);
+        let allowed = if options.mutant == Some(Mutant::NoAllowance) { 0 } else { allowed };
+        let renewals = random.pick(&[2, 3, 4, 5]);
+        let lease = random.pick(&[1000, 1100, 1250, 1500, 2000, 2500]);
+        let growth = if options.restores { 2 } else { random.pick(&[1, 2, 8]) };
+        let step = round / random.pick(&[2, 8, 40]);
+        let timeout = round.mul_f64(random.pick(&[0.5, 1.0, 2.0]));
+        let guarantee = match random.chance(0.25) {
+            true => Guarantee::Fenced,
+            false => Guarantee::Leased,
+        };
+        let config = Config::new(member(0), round)
+            .and_then(|config| config.with_lease(renewals, lease))
+            .and_then(|config| config.with_growth(round * growth, step, random.pick(&[1, 3, 10])))
+            .and_then(|config| config.with_allowance(allowed))
+            .and_then(|config| config.with_timeout(timeout))
+            .and_then(|config| config.with_missed(random.pick(&[1, 2, 3])))
+            .and_then(|config| config.with_roles(random.pick(&[0, 0, 0, 7])))
+            .expect("these make a configuration")
+            .with_guarantee(guarantee)
+            .with_oracle(random.pick(&["constant", "history"]).parse().expect("an oracle"));
+        // A quarter of what there is between renewals, there and back and at the database.
+        let delay = round / renewals / 4;
+        let calm = LinkModel {
+            delay: Delay::Uniform(Duration::ZERO, delay / 4),
+            max_delay: delay / 4,
+            ..LinkModel::perfect(delay / 4)
+        };
+        // In some runs only strikes and faults disturb a quick database.
+        let is_quick = random.chance(0.3);
+        let timing = (drift, delay, is_quick);
+        let nodes = nodes(size, &config, &mut random, timing, options);
+        Setting {
+            size,
+            nodes,
+            rough: match is_quick {
+                true => calm,
+                false => rough_links(&mut random, config.lease(round)),
+            },
+            calm,
+            machinery: Machinery { lateness: round / 40, write_time: Duration::ZERO },
+            delay,
+            storm: round * 20,
+            forgotten: timeout * 4 + round * growth * 4,
+            config,
+        }
+    }
+
+    pub(super) fn database(&self) -> HostIndex {
+        self.size
+    }
+
+    /// The database on calm days.
+    pub(super) fn calm_strain(&self) -> Strain {
+        Strain::calm(self.delay / 2)
+    }
+}
+
+fn nodes(
+    size: usize,
+    config: &Config,
+    random: &mut Random,
+    (drift, delay, is_quick): (i64, Duration, bool),
+    options: &Options,
+) -> Vec<(NodeConfig, Clock)> {
+    let lease = config.lease(config.round());
+    let strain = Strain {
+        mean: delay / 4,
+        most: delay * 4,
+        slow_share: random.pick(&[0.0, 0.02, 0.1, 0.3]),
+        slow: lease.mul_f64(random.pick(&[0.2, 0.7, 2.0])),
+        failing: random.pick(&[0.0, 0.02, 0.1]),
+        broken: random.pick(&[0.0, 0.02, 0.1]),
+    };
+    let strain = if is_quick { Strain::calm(delay / 2) } else { strain };
+    let flaws = Flaws {
+        takeover_ignores_beat: options.mutant == Some(Mutant::TakeoverIgnoresBeat),
+        renewal_ignores_beat: options.mutant == Some(Mutant::RenewalIgnoresBeat),
+    };
+    let (has_backups, notifies) = (options.restores, random.chance(0.3));
+    let database = DatabaseConfig { strain, flaws, has_backups, notifies };
+    let database = NodeConfig::Database(database);
+    let mut nodes: Vec<_> = (0..size)
+        .map(|host| {
+            // The first may always lead, so that somebody can.
+            let part = match host > 0 && random.chance(0.1) {
+                true => Part::Observer,
+                false => Part::Candidate,
+            };
+            let preference = match host > 0 && random.chance(0.1) {
+                true => Preference::Never,
+                false => Preference::default(),
+            };
+            let config = config.clone().with_me(member(host)).with_part(part);
+            let config = config.with_preference(preference);
+            // The worst is that one is as fast and another as slow as allowed.
+            let between = random.below(2 * drift as u64 + 1) as i64 - drift;
+            let clock = Clock::new(random.pick(&[drift, -drift, between]));
+            let (database, mutant) = (member(size), options.mutant);
+            (NodeConfig::Member { config, database, mutant }, clock)
+        })
+        .collect();
+    nodes.push((database, Clock::new(0)));
+    nodes
+}
+
+fn rough_links(random: &mut Random, lease: Duration) -> LinkModel {
+    let mean = lease.mul_f64(random.pick(&[0.01, 0.05, 0.2, 0.5]));
+    let delay = match random.below(3) {
+        0 => Delay::Exponential(mean),
+        1 => Delay::Pareto { min: mean / 3, shape: 1.5 },
+        _ => Delay::Uniform(Duration::ZERO, mean * 2),
+    };
+    LinkModel {
+        delay,
+        max_delay: lease * 5,
+        loss: random.pick(&[0.0, 0.01, 0.05]),
+        duplication: 0.0,
+        in_order: random.chance(0.5),
+        bursts: None,
+    }
+}
+
+/// What happens in the storm; what would come after it does not.
+pub(super) fn happenings(
+    seed: u64,
+    setting: &Setting,
+    options: &Options,
+) -> Vec<(SimTime, Happening)> {
+    let mut random = Random::new(seed, Stream::Faults);
+    let mut happenings = Vec::new();
+    for _ in 0..3 + random.below(12) {
+        let begin = SimTime::ZERO + random.between(Duration::ZERO, setting.storm);
+        let length = setting.config.lease(setting.config.round()) * random.pick(&[1, 3, 6]);
+        let end = begin + random.between(Duration::ZERO, length);
+        draw_fault(&mut random, setting, (begin, end), &mut happenings);
+    }
+    for _ in 0..random.below(12) {
+        let at = SimTime::ZERO + random.between(Duration::ZERO, setting.storm);
+        draw_input(&mut random, setting, at, &mut happenings);
+    }
+    if options.restores {
+        let longest = setting.config.lease(setting.config.round() * 2);
+        let down = setting.config.wait(longest) + longest / 10;
+        let trouble = Trouble::Restore { writes: 1 + random.below(40) as usize, down };
+        let at = SimTime::ZERO + random.between(setting.storm / 4, setting.storm);
+        let happening = Happening::Tell(setting.database(), NodeInput::Database(trouble));
+        happenings.push((at, happening));
+    }
+    let over = SimTime::ZERO + setting.storm;
+    happenings.retain(|(at, _)| *at < over);
+    happenings
+}
+
+fn draw_fault(
+    random: &mut Random,
+    setting: &Setting,
+    (begin, end): (SimTime, SimTime),
+    happenings: &mut Vec<(SimTime, Happening)>,
+) {
+    let database = setting.database();
+    let host = random.below(setting.size as u64) as usize;
+    let mut fault = |at, fault| happenings.push((at, Happening::Fault(fault)));
+    match random.below(12) {
+        0..=2 => {
+            fault(begin, Fault::Crash(host));
+            fault(end, Fault::Recover { host, disk: DiskFate::Kept });
+        }
+        3 | 4 => {
+            fault(begin, Fault::Pause(host));
+            fault(end, Fault::Resume(host));
+        }
+        5 => {
+            fault(begin, Fault::Suspend { host, clock_stops: false });
+            fault(end, Fault::Resume(host));
+        }
+        6..=8 => {
+            let lost = random.below(3);
+            for (from, to, is_cut) in [(host, database, lost != 0), (database, host, lost != 1)] {
+                if is_cut {
+                    fault(begin, Fault::Cut { from, to });
+                    fault(end, Fault::Mend { from, to });
+                }
+            }
+        }
+        9 => {
+            fault(begin, Fault::Pause(database));
+            fault(end, Fault::Resume(database));
+        }
+        10 => {
+            let input = NodeInput::Database(Trouble::Locked(end - begin));
+            happenings.push((begin, Happening::Tell(database, input)));
+        }
+        _ => {
+            let input = NodeInput::Database(Trouble::Reset);
+            happenings.push((begin, Happening::Tell(database, input)));
+        }
+    }
+}
+
+fn draw_input(
+    random: &mut Random,
+    setting: &Setting,
+    at: SimTime,
+    happenings: &mut Vec<(SimTime, Happening)>,
+) {
+    let host = random.below(setting.size as u64) as usize;
+    let to = member(random.below(setting.size as u64) as usize);
+    let input = match random.below(8) {
+        0 | 1 => Input::Resign,
+        2 | 3 => Input::Transfer { to },
+        4 => Input::RowChanged,
+        5 => Input::LeaderSessionGone { term: Term::new(1 + random.below(12)) },
+        6 => Input::Figures(Figures { history: Some(random.below(100)), ..Figures::default() }),
+        _ => {
+            // It leaves, ends, and comes back.
+            let end = at + setting.config.round();
+            happenings.push((end, Happening::Fault(Fault::Crash(host))));
+            let recover = Fault::Recover { host, disk: DiskFate::Kept };
+            happenings.push((end + setting.config.round(), Happening::Fault(recover)));
+            Input::Leave
+        }
+    };
+    happenings.push((at, Happening::Tell(host, NodeInput::Member(input))));
+}

@@ -1,0 +1,118 @@
+//! What is watched of a run.
+
+use mandate_proto::identity::Term;
+use mandate_proto::pole::member::State;
+use mandate_proto::registers::{Event, Version};
+
+use super::{Node, NodeEvent};
+use crate::fault::Name;
+use crate::installation::invariants::one_leader_per_term::{self, OneLeaderPerTerm};
+use crate::network::HostIndex;
+use crate::subject::{Moment, Observation, Observer};
+use crate::trace::Trace;
+use crate::verdict::Violation;
+
+/// Reported when a term goes back, at the database or at an observer.
+pub(super) const TERMS_RISE: &str = "terms rise";
+
+/// Watches terms, and who sees which.
+pub(super) struct Watch<'a> {
+    pub(super) one_leader: OneLeaderPerTerm,
+    /// The highest term that each member has seen, in its present life if the database goes back, in all
+    /// of them if not.
+    seen: Vec<Term>,
+    /// What each member last said.
+    pub(super) states: Vec<State>,
+    written: Option<Version>,
+    /// The database may be restored to what it was.
+    pub(super) goes_back: bool,
+    /// How many times a member said that it was.
+    pub(super) said_so: u64,
+    /// How many members were evicted.
+    pub(super) removed: u64,
+    trace: Option<Trace<'a>>,
+    pub(super) violation: Option<Violation>,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(size: usize, goes_back: bool, trace: Option<Trace<'a>>) -> Self {
+        Watch {
+            one_leader: OneLeaderPerTerm::default(),
+            seen: vec![Term::NONE; size],
+            states: vec![State::Electing; size],
+            written: None,
+            goes_back,
+            said_so: 0,
+            removed: 0,
+            trace,
+            violation: None,
+        }
+    }
+
+    pub(super) fn fail(&mut self, invariant: &'static str, what: String) {
+        self.violation.get_or_insert(Violation::Correctness { invariant, what });
+    }
+
+    pub(super) fn stall(&mut self, invariant: &'static str, what: String) {
+        self.violation.get_or_insert(Violation::Liveness { invariant, what });
+    }
+
+    fn told(&mut self, host: HostIndex, event: &Event) -> Result<(), (&'static str, String)> {
+        match event {
+            Event::Changed(state) => {
+                self.states[host] = *state;
+                if let State::Leading { term } = state {
+                    let checked = self.one_leader.check(host, *term);
+                    // Terms that nobody alive has seen may come again with an older database.
+                    return match self.goes_back {
+                        true => Ok(()),
+                        false => checked.map_err(|what| (one_leader_per_term::NAME, what)),
+                    };
+                }
+            }
+            Event::Reigned(reign) if reign.leader.is_some() => {
+                let seen = std::mem::replace(&mut self.seen[host], reign.term);
+                if reign.term < seen && !self.goes_back {
+                    let what = format!("{} saw term {seen} and now {}", Name(host), reign.term);
+                    return Err((TERMS_RISE, what));
+                }
+            }
+            Event::WentBack { .. } => self.said_so += 1,
+            Event::Removed { .. } => self.removed += 1,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn written(&mut self, version: Version) -> Result<(), (&'static str, String)> {
+        let before = self.written.replace(version);
+        if let Some(before) = before.filter(|before| version <= *before && !self.goes_back) {
+            return Err((TERMS_RISE, format!("the row was {before} and is {version}")));
+        }
+        Ok(())
+    }
+}
+
+impl Observer<Node> for Watch<'_> {
+    fn observe(&mut self, moment: Moment, what: &Observation<'_, Node>) {
+        if let Some(trace) = &mut self.trace {
+            trace.observe(moment, what);
+        }
+        let checked = match what {
+            Observation::Told(NodeEvent::Member(event)) => self.told(moment.host, event),
+            Observation::Told(NodeEvent::Written(Some(row))) => self.written(row.version),
+            Observation::Started(_) if moment.host < self.states.len() => {
+                self.states[moment.host] = State::Electing;
+                Ok(())
+            }
+            _ => Ok(()),
+        };
+        if let Err((name, what)) = checked {
+            self.fail(name, format!("{what} (at {} s)", moment.now));
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.violation.is_some()
+    }
+}

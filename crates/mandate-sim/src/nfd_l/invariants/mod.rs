@@ -3,7 +3,7 @@
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
-use mandate_proto::nfd_l::{Message, NfdL};
+use mandate_proto::nfd_l::NfdL;
 
 use super::scenario::Kind;
 use crate::subject::{Moment, Observation, Observer};
@@ -83,9 +83,7 @@ impl Observer<NfdL> for Court<'_> {
             trace.observe(moment, what);
         }
         if let Observation::Delivered { from, message } = what {
-            if let Message::Heartbeat(heartbeat) = message {
-                self.no_false_claim.deliver(moment, *from, heartbeat);
-            }
+            self.no_false_claim.deliver(moment, *from, message);
             return;
         }
         self.agreement.observe(moment, what);

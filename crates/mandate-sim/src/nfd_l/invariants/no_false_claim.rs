@@ -5,11 +5,13 @@
 //!
 //! Excused are members whose steady clock stood still, or their leader's: to them labels and
 //! arrivals tell another story until the window has restarted. So are leaders whose labels fell
-//! across a crash: their new life is not believed before the old one is over.
+//! across a crash: their new life is not believed before the old one is over. A heartbeat that a
+//! farewell overtook is no sign of life.
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use mandate_proto::detector::Label;
 use mandate_proto::identity::{Lifetime, MemberId};
 use mandate_proto::nfd_l::{Event, Heartbeat, Message, NfdL, Reason};
 
@@ -28,8 +30,10 @@ const RECENT: usize = 64;
 pub struct NoFalseClaim {
     margin: Duration,
     sent: Vec<VecDeque<(Heartbeat, SimTime)>>,
-    /// For each receiver and sender: the life, and when the latest heartbeat heard was sent.
-    heard: Vec<Vec<Option<(Lifetime, SimTime)>>>,
+    /// For each receiver and sender: the latest heartbeat heard, and when it was sent.
+    heard: Vec<Vec<Option<(Heartbeat, SimTime)>>>,
+    /// For each receiver and sender: the life and the label of the latest farewell heard.
+    farewells: Vec<Vec<Option<(Lifetime, Label)>>>,
     leaders: Vec<Option<MemberId>>,
     excused: Vec<bool>,
 }
@@ -42,19 +46,34 @@ impl NoFalseClaim {
             margin: margin.mul_f64(0.9).saturating_sub(Duration::from_millis(10)),
             sent: vec![VecDeque::new(); size],
             heard: vec![vec![None; size]; size],
+            farewells: vec![vec![None; size]; size],
             leaders: vec![None; size],
             excused: vec![false; size],
         }
     }
 
-    /// Takes note of a heartbeat that arrived at a process that runs.
-    pub fn deliver(&mut self, moment: Moment, from: MemberId, heartbeat: &Heartbeat) {
+    /// Takes note of a message that arrived at a process that runs.
+    pub fn deliver(&mut self, moment: Moment, from: MemberId, message: &Message) {
+        match message {
+            Message::Heartbeat(heartbeat) => self.deliver_heartbeat(moment, from, heartbeat),
+            Message::Farewell { lifetime, label } => {
+                let latest = &mut self.farewells[moment.host][host_of(from)];
+                if latest.is_none_or(|(life, latest)| life != *lifetime || latest < *label) {
+                    *latest = Some((*lifetime, *label));
+                }
+            }
+            Message::Ask { .. } => {}
+        }
+    }
+
+    fn deliver_heartbeat(&mut self, moment: Moment, from: MemberId, heartbeat: &Heartbeat) {
         let sent = self.sent[host_of(from)].iter().rev().find(|(sent, _)| sent == heartbeat);
         let heard = &mut self.heard[moment.host][host_of(from)];
         if let Some((_, at)) = sent
-            && heard.is_none_or(|(life, latest)| life != heartbeat.lifetime || latest < *at)
+            && heard
+                .is_none_or(|(known, latest)| known.lifetime != heartbeat.lifetime || latest < *at)
         {
-            *heard = Some((heartbeat.lifetime, *at));
+            *heard = Some((*heartbeat, *at));
         }
     }
 
@@ -70,6 +89,7 @@ impl NoFalseClaim {
             }
             Observation::Started(_) => {
                 self.heard[moment.host].fill(None);
+                self.farewells[moment.host].fill(None);
                 self.leaders[moment.host] = None;
             }
             Observation::Faulted(
@@ -90,12 +110,18 @@ impl NoFalseClaim {
 
     fn check_silent(&self, moment: Moment, silent: MemberId) -> Result<(), String> {
         let sender = host_of(silent);
-        let (Some((life, sent)), false) =
+        let (Some((heard, sent)), false) =
             (self.heard[moment.host][sender], self.excused[sender] || self.excused[moment.host])
         else {
             return Ok(());
         };
-        let present = self.sent[sender].back().is_some_and(|(last, _)| last.lifetime == life);
+        let resigned = self.farewells[moment.host][sender]
+            .is_some_and(|(life, label)| life == heard.lifetime && heard.beat.label <= label);
+        if resigned {
+            return Ok(());
+        }
+        let present =
+            self.sent[sender].back().is_some_and(|(last, _)| last.lifetime == heard.lifetime);
         let ago = moment.now - sent;
         if present && ago < self.margin {
             let who = crate::host::member(moment.host);

@@ -83,6 +83,8 @@ fn ensure_packages(
 
 fn apt_get<const N: usize>(args: [&str; N]) -> Command {
     let mut command = Command::new("apt-get");
+    // Another installation under way is waited for, and a download that breaks off is tried again.
+    command.args(["-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3"]);
     command.args(args).env("DEBIAN_FRONTEND", "noninteractive");
     command
 }

@@ -23,6 +23,7 @@ mod qos_measure;
 mod qos_plan;
 mod run;
 mod sim;
+mod sql_words;
 mod wan;
 
 use args::{Args, Command, LabCommand, OracleCommand, QosCommand};

@@ -11,13 +11,12 @@ use mandate_proto::wire;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use crate::clock::Clock;
 use crate::durable::DurableFile;
-use crate::election::{ElectionState, Status};
-use crate::event::{Event, Figures, State};
-use crate::mandate::{Board, Held, Mandate};
+use crate::election::Status;
+use crate::event::Figures;
+use crate::office::{Command, Held, Office};
 use crate::protocol::Spoken;
-use crate::seat::{Command, QUEUE, Seat};
+use crate::seat::QUEUE;
 use crate::transport::{Inbound, Transport};
 
 /// The longest pause between attempts to write to a disk that refuses.
@@ -30,16 +29,12 @@ const MAX_BEFORE_DUE: u32 = 512;
 pub(crate) struct Driver<M: Spoken> {
     pub(crate) machine: M,
     pub(crate) effects: Effects<M::Effect>,
-    pub(crate) board: Arc<Board>,
+    pub(crate) office: Office,
     pub(crate) durable: Arc<DurableFile>,
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) others: Vec<MemberId>,
-    /// Zero without leases.
-    pub(crate) lease: Duration,
-    pub(crate) seat: Seat,
     /// What came while a write was waited for.
     pub(crate) deferred: VecDeque<Command>,
-    pub(crate) renewals: u64,
     pub(crate) frame: Vec<u8>,
 }
 
@@ -49,9 +44,6 @@ struct Stopped;
 impl<M: Spoken> Driver<M> {
     pub(crate) async fn run(mut self, mut inbound: mpsc::Receiver<Inbound>) {
         let _ = self.drive(&mut inbound).await;
-        self.board.publish(None);
-        // Last: who waits for it finds everything ended.
-        self.seat.state.send_replace(ElectionState::Stopped);
     }
 
     async fn drive(&mut self, inbound: &mut mpsc::Receiver<Inbound>) -> Result<(), Stopped> {
@@ -72,7 +64,7 @@ impl<M: Spoken> Driver<M> {
             tokio::select! {
                 // What has arrived goes before what is due.
                 biased;
-                command = self.seat.next() => self.obey(command).await?,
+                command = self.office.next() => self.obey(command).await?,
                 Some(arrived) = inbound.recv() => self.receive(arrived),
                 () = sleep(pause) => {
                     before_due = 0;
@@ -83,29 +75,15 @@ impl<M: Spoken> Driver<M> {
     }
 
     fn now(&self) -> Instant {
-        self.clock().now()
-    }
-
-    fn clock(&self) -> Clock {
-        self.board.clock()
+        self.office.now()
     }
 
     /// How long to sleep: until the machine's deadline, or until the lease is in jeopardy. At most a
     /// second, because timers do not count suspension.
     fn pause(&self) -> Duration {
-        let jeopardy = match &*self.seat.state.borrow() {
-            ElectionState::Leading(_) => self.jeopardy_at(),
-            _ => None,
-        };
-        let due = self.machine.deadline().into_iter().chain(jeopardy).min();
+        let due = self.machine.deadline().into_iter().chain(self.office.wakes_at()).min();
         let now = self.now();
         due.map_or(Duration::from_secs(1), |due| (due - now).min(Duration::from_secs(1)))
-    }
-
-    fn jeopardy_at(&self) -> Option<Instant> {
-        let until = self.board.held()?.until.filter(|_| !self.lease.is_zero())?;
-        let third = u64::try_from((self.lease / 3).as_nanos()).unwrap_or(u64::MAX);
-        Some(Instant::from_nanos(until.as_nanos().saturating_sub(third)))
     }
 
     fn receive(&mut self, arrived: Inbound) {
@@ -134,21 +112,20 @@ impl<M: Spoken> Driver<M> {
         let now = self.now();
         match command {
             Command::Resign { of, done } => {
-                let held = self.held();
-                if of.is_none_or(|of| held.is_some_and(|held| of.is_of(held))) {
+                if self.office.concerns(of.as_ref(), self.held()) {
                     self.machine.handle(M::resign(), now, &mut self.effects);
                     self.carry_out().await?;
                 }
                 done.map(|done| done.send(()));
             }
             Command::Transfer { to, done } => {
-                self.seat.refused = None;
+                self.office.refusal();
                 match M::transfer(to) {
                     Ok(input) => self.machine.handle(input, now, &mut self.effects),
-                    Err(reason) => self.seat.refused = Some(reason),
+                    Err(reason) => self.office.refuse(reason),
                 }
                 self.carry_out().await?;
-                let _ = done.send(self.seat.refused.take().map_or(Ok(()), Err));
+                let _ = done.send(self.office.refusal().map_or(Ok(()), Err));
             }
             Command::Figures(figures) => self.take_figures(figures),
             Command::Status { done } if done.is_closed() => {}
@@ -175,13 +152,13 @@ impl<M: Spoken> Driver<M> {
         let round_trips = self.others.iter().filter_map(round_trip).collect();
         let known = self.machine.knowledge(round_trips, now);
         Status {
-            state: self.seat.state.borrow().clone(),
+            state: self.office.state(),
             suspected: known.suspected,
             view: known.view,
             standing: known.standing,
             has_vote: known.has_vote,
             detection: known.detection,
-            renewals: self.renewals,
+            renewals: self.office.renewals(),
         }
     }
 
@@ -189,33 +166,26 @@ impl<M: Spoken> Driver<M> {
     async fn carry_out(&mut self) -> Result<(), Stopped> {
         // What has ended must be seen to have ended before anyone else is told; what has begun is seen
         // when the member says so, after what it rests on is on disk.
-        let held = self.held();
-        let same = |one: Held, other: Held| (one.term, one.began) == (other.term, other.began);
-        match (self.board.held(), held) {
-            (Some(shown), Some(held)) if same(shown, held) => self.renew(shown, held),
-            _ => self.board.publish(None),
-        }
+        self.office.settle(self.held());
         while let Some(effect) = self.effects.pop() {
             match effect {
                 Effect::Persist(stable) => self.persist(stable).await?,
                 Effect::Send { to, message } => self.send([to], &message),
                 Effect::Broadcast(message) => self.send(self.others.clone(), &message),
                 Effect::Tell(event) => {
-                    self.machine.told(event).into_iter().for_each(|event| self.tell(event));
+                    self.machine.told(event).into_iter().for_each(|event| {
+                        let held = self.held();
+                        self.office.tell(event, held);
+                    });
                 }
             }
         }
-        self.check_jeopardy();
+        self.office.check_jeopardy();
         Ok(())
     }
 
     fn held(&self) -> Option<Held> {
         self.machine.held(self.now())
-    }
-
-    fn renew(&mut self, shown: Held, held: Held) {
-        self.renewals += u64::from(held.until > shown.until && !self.lease.is_zero());
-        self.board.publish(Some(held));
     }
 
     /// Writes, for as long as it takes: what follows rests on it. Meanwhile this member says nothing to the
@@ -228,7 +198,7 @@ impl<M: Spoken> Driver<M> {
             tokio::select! {
                 biased;
                 () = &mut write => return Ok(()),
-                command = self.seat.next_if(has_room) => match command {
+                command = self.office.next_if(has_room) => match command {
                     Command::Status { done } => {
                         let _ = done.send(self.status(self.now()));
                     }
@@ -236,11 +206,8 @@ impl<M: Spoken> Driver<M> {
                     // It cannot be said to the others, but here it holds at once.
                     Command::Stop => return Err(Stopped),
                     command => {
-                        if let Command::Resign { of, .. } = &command
-                            && let Some(held) = self.board.held()
-                            && of.as_ref().is_none_or(|of| of.is_of(held))
-                        {
-                            self.board.publish(None);
+                        if let Command::Resign { of, .. } = &command {
+                            self.office.withdraw(of.as_ref());
                         }
                         self.deferred.push_back(command);
                     }
@@ -256,52 +223,6 @@ impl<M: Spoken> Driver<M> {
         for to in to {
             self.transport.send(to, delivery, self.frame.clone());
         }
-    }
-
-    fn tell(&mut self, event: Event) {
-        if let Event::Changed(state) = &event {
-            let state = self.shown(*state);
-            self.seat.state.send_replace(state);
-        }
-        self.seat.tell(event);
-    }
-
-    fn shown(&self, state: State) -> ElectionState {
-        match state {
-            State::Electing => ElectionState::Electing,
-            State::Following { leader, term } => ElectionState::Following { leader, term },
-            State::Leading { term } => {
-                let held = self.held().filter(|held| held.term == term);
-                self.board.publish(held);
-                // What has ended meanwhile is shown as led until the next event says so; it does not hold.
-                let held = held.unwrap_or(Held { term, began: self.now(), until: None });
-                ElectionState::Leading(Mandate::new(held, self.board.clone()))
-            }
-        }
-    }
-
-    /// Whether the lease is near its end, or is not any more.
-    fn check_jeopardy(&self) {
-        let in_jeopardy = self.jeopardy_at().is_some_and(|at| at <= self.now());
-        self.seat.state.send_if_modified(|state| match state {
-            ElectionState::Leading(mandate) if in_jeopardy => {
-                tracing::warn!(term = %mandate.term(), "renewals fail: the lease is near its end");
-                *state = ElectionState::Jeopardy(mandate.clone());
-                true
-            }
-            ElectionState::Jeopardy(mandate) if !in_jeopardy => {
-                *state = ElectionState::Leading(mandate.clone());
-                true
-            }
-            _ => false,
-        });
-    }
-}
-
-impl<M: Spoken> Drop for Driver<M> {
-    /// However the driver ends, its mandate ends with it.
-    fn drop(&mut self) {
-        self.board.publish(None);
     }
 }
 

@@ -17,13 +17,13 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
-use crate::clock::Clock;
 use crate::driver::Driver;
 use crate::durable::{DurableError, DurableFile, Owner};
 use crate::event::{Event, Figures, NoTransfer, Record};
-use crate::mandate::{Board, Mandate};
+use crate::mandate::Mandate;
+use crate::office::Office;
 use crate::protocol::{Protocol, Spoken};
-use crate::seat::{self, Command, Post, Records};
+use crate::seat::{Command, Post, Records};
 use crate::transport::{Inbound, Transport};
 
 /// How long a shutdown may take: after that the driver is let go.
@@ -184,28 +184,32 @@ impl Election {
         let lifetime = Lifetime::new(getrandom::u64().map_err(StartError::Random)?);
         let me = setup.protocol.me();
         let others = setup.protocol.members().iter().copied().filter(|id| *id != me).collect();
-        let lease = setup.protocol.guarantee().lease().unwrap_or_default();
-        let clock = Clock::start();
-        let ends = seat::pair();
+        let (election, office) = Office::open(setup.protocol.guarantee().lease());
+        let now = office.now();
         match setup.protocol.clone() {
             Protocol::Pole(config) => {
                 let (durable, stored) = open(&setup)?;
                 let is_new = setup.start == Start::New;
                 let boot = installation::Boot { stored, is_new, lifetime };
                 let mut effects = Effects::new();
-                let machine = Member::start(config, boot, clock.now(), &mut effects);
-                let parts = Parts { durable, transport, others, lease, clock };
-                Ok(run(machine, effects, parts, ends, inbound))
+                let machine = Member::start(config, boot, now, &mut effects);
+                let parts = Parts { durable, transport, others, office };
+                run(machine, effects, parts, inbound);
             }
             Protocol::NfdL { config, .. } => {
                 let (durable, stored) = open(&setup)?;
                 let boot = nfd_l::Boot { stored, wall: calendar(), lifetime };
                 let mut effects = Effects::new();
-                let machine = NfdL::start(config, boot, clock.now(), &mut effects);
-                let parts = Parts { durable, transport, others, lease, clock };
-                Ok(run(machine, effects, parts, ends, inbound))
+                let machine = NfdL::start(config, boot, now, &mut effects);
+                let parts = Parts { durable, transport, others, office };
+                run(machine, effects, parts, inbound);
             }
         }
+        Ok(election)
+    }
+
+    pub(crate) fn new(post: Post) -> Self {
+        Election { post }
     }
 
     /// One that sees what this member sees, and cannot do anything.
@@ -332,35 +336,28 @@ struct Parts {
     durable: DurableFile,
     transport: Arc<dyn Transport>,
     others: Vec<MemberId>,
-    lease: Duration,
-    clock: Clock,
+    office: Office,
 }
 
 fn run<M: Spoken>(
     machine: M,
     effects: Effects<M::Effect>,
     parts: Parts,
-    (post, seat): (Post, seat::Seat),
     inbound: mpsc::Receiver<Inbound>,
-) -> Election
-where
+) where
     M::Effect: Send,
 {
     let driver = Driver {
         machine,
         effects,
-        board: Board::new(parts.clock),
+        office: parts.office,
         durable: Arc::new(parts.durable),
         transport: parts.transport,
         others: parts.others,
-        lease: parts.lease,
-        seat,
         deferred: Default::default(),
-        renewals: 0,
         frame: Vec::new(),
     };
     tokio::spawn(driver.run(inbound));
-    Election { post }
 }
 
 /// Opens what the member must not forget, and sees whether that is as it should be.

@@ -9,6 +9,7 @@ use mandate_proto::pole::member;
 pub use mandate_proto::pole::member::{
     Advice, Cause, Figures, MoveEffect, NoTransfer, Record, State,
 };
+use mandate_proto::registers;
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,6 +66,8 @@ pub enum Event {
     },
     /// Another process uses this member's id.
     DuplicateId,
+    /// Something that only happens to elections on a database.
+    OnDatabase(registers::Event),
 }
 
 impl From<member::Event> for Event {

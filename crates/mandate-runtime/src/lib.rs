@@ -12,6 +12,7 @@
 //! | [`event`] | what an application is told |
 //! | [`protocol`] | which protocol a group speaks |
 //! | [`mandate`] | the leader's proof, computed at the call |
+//! | [`office`] | the engine's side of the handle: where another engine begins |
 //! | [`clock`] | a clock that counts suspension |
 //! | [`durable`] | what must not be forgotten, in one small file |
 //! | [`transport`] | what carries messages, as the driver sees it |
@@ -22,6 +23,7 @@ pub mod durable;
 pub mod election;
 pub mod event;
 pub mod mandate;
+pub mod office;
 pub mod protocol;
 mod seat;
 pub mod transport;
@@ -31,4 +33,5 @@ pub use election::{
 };
 pub use event::Event;
 pub use mandate::Mandate;
+pub use office::Office;
 pub use protocol::{Promise, Protocol};

@@ -10,11 +10,13 @@ use crate::clock::Clock;
 
 /// What a driver has published: the term that its member holds, and until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
-    pub(crate) term: Term,
-    /// What tells apart two reigns where terms do not.
-    pub(crate) began: Instant,
-    pub(crate) until: Option<Instant>,
+pub struct Held {
+    /// The term.
+    pub term: Term,
+    /// What tells apart two reigns where terms do not; the origin where they do.
+    pub began: Instant,
+    /// Until when it is sure; `None` without leases.
+    pub until: Option<Instant>,
 }
 
 /// Where it is published.

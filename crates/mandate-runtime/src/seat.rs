@@ -24,18 +24,26 @@ const RECORDS: usize = 64;
 
 /// What the handle asks of its driver.
 #[derive(Debug)]
-pub(crate) enum Command {
-    /// Resign; only from this reign, if one is named.
+pub enum Command {
+    /// Give leadership up.
     Resign {
+        /// Only that reign, if one is named.
         of: Option<Mandate>,
+        /// Told when the mandate does not hold any more.
         done: Option<oneshot::Sender<()>>,
     },
+    /// Hand leadership over.
     Transfer {
+        /// To whom.
         to: MemberId,
+        /// Told when it has begun, or why it was not.
         done: oneshot::Sender<Result<(), NoTransfer>>,
     },
+    /// What the application knows, from now on.
     Figures(Figures),
+    /// Say what is known.
     Status {
+        /// To whom.
         done: oneshot::Sender<Status>,
     },
     /// Give leadership back and end.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use mandate_proto::identity::MemberId;
+use mandate_proto::registers;
 use mandate_runtime::Event;
 use mandate_runtime::event::State;
 use serde::{Deserialize, Serialize};
@@ -101,9 +102,13 @@ impl EventDocument {
             Event::LeaderRestarted { leader } | Event::LeaderTooSlow { leader, .. } => {
                 (Kind::Note, Some(*leader), None)
             }
-            Event::Because(_) | Event::ClockBehind { .. } | Event::DuplicateId => {
-                (Kind::Note, None, None)
+            Event::OnDatabase(registers::Event::Reigned(reign)) => {
+                (Kind::Elected, reign.leader, Some(reign.term))
             }
+            Event::OnDatabase(_)
+            | Event::Because(_)
+            | Event::ClockBehind { .. }
+            | Event::DuplicateId => (Kind::Note, None, None),
         };
         EventDocument {
             id: Some(id),

@@ -17,6 +17,7 @@ use crate::args::NodeArgs;
 use crate::exit::Exit;
 use crate::logging;
 use crate::output::{self, readable};
+use crate::sql_words;
 
 pub(crate) mod access;
 mod api;
@@ -199,6 +200,7 @@ fn event_text(event: &Event) -> String {
             "the calendar clock is {} behind what it was when this member was first started",
             readable(*by)
         ),
+        Event::OnDatabase(event) => sql_words::event_text(event),
         Event::DuplicateId => "another process uses this member's id: stop one of the two".into(),
     }
 }

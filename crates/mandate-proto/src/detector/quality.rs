@@ -15,7 +15,7 @@ use crate::identity::MemberId;
 use crate::time::Instant;
 
 /// How well a member watches its leader.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Detection {
     /// What is wanted, if the plan is kept current.
     pub wanted: Option<Bounds>,

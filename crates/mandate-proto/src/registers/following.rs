@@ -5,7 +5,7 @@ use super::interface::{Effect, Event, Loss, Reason, Reign};
 use super::statement::{Control, Holder, Incarnation, PROTOCOL, Published, Statement};
 use super::{Claim, Fx, Leading, Leaving, Member, Owed, Step};
 use crate::identity::Term;
-use crate::oracle::{Leniency, View};
+use crate::oracle::{Leniency, Standing, View};
 use crate::pole::member::Figures;
 use crate::score::Score;
 use crate::time::Instant;
@@ -270,14 +270,23 @@ impl Member {
     }
 }
 
-/// What the application's figures are worth.
-pub(super) fn measure(config: &Config, figures: &Figures) -> Option<Score> {
+/// What the oracle sees.
+pub(super) fn view(config: &Config, figures: &Figures) -> View {
     let mut view = View::new(config.me, []);
     view.request_rates = [(config.me, figures.requests)].into();
     view.history = figures.history;
     view.preference = config.preference;
     view.application = figures.application;
+    view
+}
+
+/// What the application's figures are worth.
+pub(super) fn standing(config: &Config, figures: &Figures) -> Standing {
     // Better a leader of unknown worth than none.
     let leniency = Leniency { unheard: true, unknown: true };
-    config.oracle.measure_with(&view, leniency).ok().map(|measured| measured.score)
+    config.oracle.measure_with(&view(config, figures), leniency)
+}
+
+pub(super) fn measure(config: &Config, figures: &Figures) -> Option<Score> {
+    standing(config, figures).ok().map(|measured| measured.score)
 }

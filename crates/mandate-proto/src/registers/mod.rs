@@ -95,8 +95,9 @@ use roles::Spread;
 use roster::Roster;
 use watching::Watch;
 
-use crate::identity::Term;
+use crate::identity::{MemberId, Term};
 use crate::machine::{Effects, Machine};
+use crate::oracle::{Standing, View};
 use crate::pole::member::{Figures, State};
 use crate::score::Score;
 use crate::time::Instant;
@@ -106,6 +107,7 @@ use crate::time::Instant;
 pub struct Member {
     config: Config,
     chance: Chance,
+    figures: Figures,
     score: Option<Score>,
     requests: u64,
     /// What decides who leads.
@@ -187,6 +189,7 @@ impl Member {
         let leading = Leading::new(&config, now);
         let mut member = Member {
             chance: Chance::new(seed),
+            figures: Figures::default(),
             score: following::measure(&config, &Figures::default()),
             requests: 0,
             control: Lane::default(),
@@ -249,6 +252,27 @@ impl Member {
     /// The control row as it was last seen.
     pub fn row(&self) -> Option<&Control> {
         self.watch.row()
+    }
+
+    /// As the leader: who is silent, and so about to be evicted, or was and has not come back. Only leaders look.
+    pub fn suspected(&self) -> impl Iterator<Item = MemberId> + '_ {
+        let leads = self.claim.as_ref().is_some_and(|claim| claim.held);
+        self.leading.roster.suspected().filter(move |_| leads)
+    }
+
+    /// What this member may be asked to look at soon: it is among those that come next, or only looks.
+    pub fn is_next(&self) -> bool {
+        self.config.part == Part::Observer || self.watch.rank_of(self.config.me).is_some()
+    }
+
+    /// What the application knows of this member, as the oracle sees it.
+    pub fn view(&self) -> View {
+        following::view(&self.config, &self.figures)
+    }
+
+    /// What it is worth as a leader, or why it is no candidate.
+    pub fn standing(&self) -> Standing {
+        following::standing(&self.config, &self.figures)
     }
 
     /// Its number in the group, while it is in it.
@@ -351,7 +375,10 @@ impl Machine for Member {
             Input::Answered { id, outcome } => self.answered(id, outcome, now, effects),
             Input::RowChanged => self.look_now(now),
             Input::LeaderSessionGone { term } => self.session_gone(term, now),
-            Input::Figures(figures) => self.score = following::measure(&self.config, &figures),
+            Input::Figures(figures) => {
+                self.figures = figures;
+                self.score = following::measure(&self.config, &figures);
+            }
             Input::Resign => self.resign(now, effects),
             Input::Transfer { to } => self.transfer(to, now, effects),
             Input::Leave => self.begin_to_leave(effects),

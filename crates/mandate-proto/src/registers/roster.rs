@@ -35,7 +35,12 @@ pub(super) struct Roster {
     last: Option<Instant>,
     /// Rows to remove, with the counters that stood still.
     pub(super) due: VecDeque<(Holder, u64)>,
+    /// Who was removed last, and has not come back.
+    gone: VecDeque<MemberId>,
 }
+
+/// So many of those that were removed are remembered.
+const GONE: usize = 64;
 
 impl Roster {
     /// Takes the rows of a sweep. True if someone has had to join again: a sign of contention.
@@ -60,6 +65,7 @@ impl Roster {
             };
             members.insert(row.holder.member, Seen { row, still });
         }
+        self.gone.retain(|id| !members.contains_key(id));
         self.members = members;
         self.find_due(me, round.saturating_mul(missed));
         contended
@@ -79,7 +85,14 @@ impl Roster {
     pub(super) fn removed(&mut self, holder: Holder) {
         if self.members.get(&holder.member).is_some_and(|seen| seen.row.holder == holder) {
             self.members.remove(&holder.member);
+            self.gone.truncate(GONE - 1);
+            self.gone.push_front(holder.member);
         }
+    }
+
+    /// Those that are silent: about to be removed, or removed and not back.
+    pub(super) fn suspected(&self) -> impl Iterator<Item = MemberId> + '_ {
+        self.due.iter().map(|(holder, _)| holder.member).chain(self.gone.iter().copied())
     }
 
     /// Whether a member is there; `None` if we have not looked yet.
@@ -167,8 +180,14 @@ mod tests {
         }
         let (holder, counter) = roster.due[0];
         assert_eq!((due(&roster), counter), ([2].into(), 7));
+        let suspected = |roster: &Roster| roster.suspected().map(MemberId::get).collect::<Vec<_>>();
+        assert_eq!(suspected(&roster), [2]);
         roster.removed(holder);
+        roster.due.clear();
         assert_eq!(roster.has(holder.member), Some(false));
+        assert_eq!(suspected(&roster), [2], "until it is back");
+        roster.swept(rows(&[0, 8, 4]), ME, (ROUND, 2), at(8000));
+        assert_eq!(suspected(&roster), [0; 0]);
     }
 
     #[test]

@@ -1,0 +1,177 @@
+//! The engine's side of an [`Election`]: what the handle asks for comes in here, and what happens is told here.
+//!
+//! Whoever writes an engine opens an office, gives the [`Election`] away, and then, in a loop: obeys the
+//! [commands](Office::next), [settles](Office::settle) what it holds before anything that it says reaches
+//! another, and [tells](Office::tell) what happened. The office keeps the rules that make a [`Mandate`] what it
+//! is, whatever elects:
+//!
+//! - What has ended is seen to have ended before anyone else can hear of it.
+//! - What has begun is seen when the engine says so, and not before.
+//! - However the engine ends, its mandate ends with it, and everyone who waits is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mandate_proto::time::Instant;
+
+use crate::clock::Clock;
+use crate::election::{Election, ElectionState};
+use crate::event::{Event, NoTransfer, State};
+pub use crate::mandate::Held;
+use crate::mandate::{Board, Mandate};
+pub use crate::seat::Command;
+use crate::seat::{self, Seat};
+
+/// Where an engine's driver sits.
+#[derive(Debug)]
+pub struct Office {
+    board: Arc<Board>,
+    seat: Seat,
+    /// Zero without leases.
+    lease: Duration,
+    renewals: u64,
+}
+
+impl Office {
+    /// An office, and the handle to give away. With a lease, if leaders rely on one.
+    pub fn open(lease: Option<Duration>) -> (Election, Office) {
+        let (post, seat) = seat::pair();
+        let board = Board::new(Clock::start());
+        let lease = lease.unwrap_or_default();
+        (Election::new(post), Office { board, seat, lease, renewals: 0 })
+    }
+
+    /// The clock that mandates are checked against.
+    pub fn clock(&self) -> Clock {
+        self.board.clock()
+    }
+
+    /// What it reads.
+    pub fn now(&self) -> Instant {
+        self.clock().now()
+    }
+
+    /// What is asked for next; to stop, when the last handle is gone. Dropping this future loses nothing.
+    pub async fn next(&mut self) -> Command {
+        self.seat.next().await
+    }
+
+    /// What is asked for next, where there is room for it; without, only to stop.
+    pub(crate) async fn next_if(&mut self, has_room: bool) -> Command {
+        self.seat.next_if(has_room).await
+    }
+
+    /// Who leads, as it was told last.
+    pub fn state(&self) -> ElectionState {
+        self.seat.state.borrow().clone()
+    }
+
+    /// How often a lease was renewed.
+    pub fn renewals(&self) -> u64 {
+        self.renewals
+    }
+
+    /// From now on leases last this long: what counts as near the end of one follows from it.
+    pub fn set_lease(&mut self, lease: Duration) {
+        self.lease = lease;
+    }
+
+    /// To be called with what the member holds before anything of what it asks for is carried out: what has
+    /// ended is withdrawn, what was renewed lasts longer, and what is new waits until it is told.
+    pub fn settle(&mut self, held: Option<Held>) {
+        let same = |one: Held, other: Held| (one.term, one.began) == (other.term, other.began);
+        match (self.board.held(), held) {
+            (Some(shown), Some(held)) if same(shown, held) => {
+                self.renewals += u64::from(held.until > shown.until && !self.lease.is_zero());
+                self.board.publish(Some(held));
+            }
+            _ => self.board.publish(None),
+        }
+    }
+
+    /// Tells everyone who listens. `held` is what the member holds now: a change to leading publishes it.
+    pub fn tell(&mut self, event: Event, held: Option<Held>) {
+        if let Event::Changed(state) = &event {
+            let state = self.shown(*state, held);
+            self.seat.state.send_replace(state);
+        }
+        self.seat.tell(event);
+    }
+
+    fn shown(&self, state: State, held: Option<Held>) -> ElectionState {
+        match state {
+            State::Electing => ElectionState::Electing,
+            State::Following { leader, term } => ElectionState::Following { leader, term },
+            State::Leading { term } => {
+                let held = held.filter(|held| held.term == term);
+                self.board.publish(held);
+                // What has ended meanwhile is shown as led until the next event says so; it does not hold.
+                let held = held.unwrap_or(Held { term, began: self.now(), until: None });
+                ElectionState::Leading(Mandate::new(held, self.board.clone()))
+            }
+        }
+    }
+
+    /// Whether a [`Command::Resign`] is about what the member holds.
+    pub fn concerns(&self, of: Option<&Mandate>, held: Option<Held>) -> bool {
+        of.is_none_or(|of| held.is_some_and(|held| of.is_of(held)))
+    }
+
+    /// Withdraws the mandate here and now, if it is that one: when the engine cannot say so to others yet.
+    pub fn withdraw(&self, of: Option<&Mandate>) {
+        if let Some(held) = self.board.held()
+            && self.concerns(of, Some(held))
+        {
+            self.board.publish(None);
+        }
+    }
+
+    /// A transfer was refused, before it was said in an event.
+    pub fn refuse(&mut self, reason: NoTransfer) {
+        self.seat.refused = Some(reason);
+    }
+
+    /// Whether the last transfer was refused, and why; asked once.
+    pub fn refusal(&mut self) -> Option<NoTransfer> {
+        self.seat.refused.take()
+    }
+
+    /// When to [look](Office::check_jeopardy) whether the lease is near its end.
+    pub fn wakes_at(&self) -> Option<Instant> {
+        match &*self.seat.state.borrow() {
+            ElectionState::Leading(_) => self.jeopardy_at(),
+            _ => None,
+        }
+    }
+
+    fn jeopardy_at(&self) -> Option<Instant> {
+        let until = self.board.held()?.until.filter(|_| !self.lease.is_zero())?;
+        let third = u64::try_from((self.lease / 3).as_nanos()).unwrap_or(u64::MAX);
+        Some(Instant::from_nanos(until.as_nanos().saturating_sub(third)))
+    }
+
+    /// Whether the lease is near its end, or is not any more.
+    pub fn check_jeopardy(&self) {
+        let in_jeopardy = self.jeopardy_at().is_some_and(|at| at <= self.now());
+        self.seat.state.send_if_modified(|state| match state {
+            ElectionState::Leading(mandate) if in_jeopardy => {
+                tracing::warn!(term = %mandate.term(), "renewals fail: the lease is near its end");
+                *state = ElectionState::Jeopardy(mandate.clone());
+                true
+            }
+            ElectionState::Jeopardy(mandate) if !in_jeopardy => {
+                *state = ElectionState::Leading(mandate.clone());
+                true
+            }
+            _ => false,
+        });
+    }
+}
+
+impl Drop for Office {
+    fn drop(&mut self) {
+        self.board.publish(None);
+        // Last: who waits for it finds everything ended.
+        self.seat.state.send_replace(ElectionState::Stopped);
+    }
+}

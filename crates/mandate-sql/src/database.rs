@@ -1,0 +1,306 @@
+//! A database, shared by all members of a process that elect on it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use mandate_proto::identity::{MemberId, Term};
+use mandate_proto::registers::{Reason, Statement};
+use tokio::sync::broadcast;
+
+use crate::batch::{Batch, Done, Step};
+use crate::error::{SqlError, Trouble};
+use crate::line::Line;
+use crate::rows::{self, ControlRow, Row};
+use crate::schema::{self, Dialect, GROUP_ROLE, VERSION};
+use crate::sentry::Sentry;
+use crate::statements::{self, Extra, Key, Reply, reason_of};
+use crate::url::Address;
+use crate::{mysql, postgres};
+
+/// Names that a slow listener may be behind.
+const HEARD: usize = 256;
+
+/// How long to wait for the first connection.
+const FIRST: Duration = Duration::from_secs(10);
+
+/// A database. Cheap to clone; its connections end with the last clone.
+///
+/// It has two connections: one for what decides who leads, and one for what takes longer, opened when it is first
+/// needed. A leader and its successors have a third, in which a lock tells by its end that a process died.
+#[derive(Clone, Debug)]
+pub struct Database {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    address: Address,
+    control: Line,
+    chores: std::sync::OnceLock<Line>,
+    heard: broadcast::Sender<String>,
+    /// How many members want to hear of changes.
+    listeners: AtomicUsize,
+    patience: Duration,
+    sentry: Sentry,
+}
+
+/// A row of the table of members.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MemberEntry {
+    /// Who.
+    pub member: MemberId,
+    /// Its stay in the group: who has a lower one has been there for longer.
+    pub incarnation: u64,
+    /// Its heartbeats.
+    pub counter: u64,
+    /// What it is worth as a leader; `None` if it is no candidate.
+    pub score: Option<Vec<f64>>,
+    /// Who it is, for people.
+    pub label: String,
+}
+
+/// A term, from the table of history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reigned {
+    /// The term.
+    pub term: Term,
+    /// Who led.
+    pub leader: MemberId,
+    /// Who that was, for people.
+    pub label: String,
+    /// Why it began.
+    pub reason: Reason,
+    /// Who led before.
+    pub former: Option<MemberId>,
+    /// When, by the leader's calendar, in milliseconds since 1970.
+    pub began_ms: i64,
+}
+
+/// The control row, for people.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Standing {
+    /// What it says.
+    pub control: mandate_proto::registers::Control,
+    /// Whether the leader's process holds a lock that tells of its death.
+    pub has_session_lock: bool,
+}
+
+impl Database {
+    /// Connects, and sees that the tables are there and of this version. `patience` is how long a statement may
+    /// take.
+    pub async fn open(address: &Address, patience: Duration) -> Result<Self, SqlError> {
+        let database = Database::begin(address, patience);
+        database.check_schema().await?;
+        Ok(database)
+    }
+
+    /// The same, without waiting for the first connection: members try until it is there.
+    pub fn begin(address: &Address, patience: Duration) -> Self {
+        let heard = broadcast::Sender::new(HEARD);
+        let control = Line::open(address, patience, heard.clone());
+        let shared = Shared {
+            address: address.clone(),
+            control,
+            chores: std::sync::OnceLock::new(),
+            heard,
+            listeners: AtomicUsize::new(0),
+            patience,
+            sentry: Sentry::new(address.clone()),
+        };
+        Database { shared: Arc::new(shared) }
+    }
+
+    /// Which database.
+    pub fn address(&self) -> &Address {
+        &self.shared.address
+    }
+
+    async fn check_schema(&self) -> Result<(), SqlError> {
+        let connected = self.shared.control.connected(FIRST).await;
+        connected.map_err(|reason| self.unreachable(reason))?;
+        match self.shared.control.run(Batch::one(schema::look())).await {
+            Ok(done) => match schema::found(&done[0].rows) {
+                Some(VERSION) => Ok(()),
+                Some(found) => {
+                    Err(SqlError::Schema { address: self.shared.address.to_string(), found })
+                }
+                None => Err(SqlError::NoSchema { address: self.shared.address.to_string() }),
+            },
+            Err(trouble) if lacks_tables(&trouble.reason) => {
+                Err(SqlError::NoSchema { address: self.shared.address.to_string() })
+            }
+            Err(trouble) => Err(self.unreachable(trouble.reason)),
+        }
+    }
+
+    fn unreachable(&self, reason: String) -> SqlError {
+        SqlError::Unreachable { address: self.shared.address.to_string(), reason }
+    }
+
+    /// Makes the tables where they are not there yet, or are of an older version.
+    pub async fn make_schema(address: &Address) -> Result<(), SqlError> {
+        let patience = FIRST;
+        let unreachable =
+            |reason: String| SqlError::Unreachable { address: address.to_string(), reason };
+        match address {
+            // Opening it makes them.
+            Address::Sqlite(_) => {
+                Database::open(address, patience).await?;
+            }
+            Address::Postgres(url) => {
+                let heard = broadcast::Sender::new(1);
+                let (client, _) =
+                    postgres::connect(url, patience, heard).await.map_err(unreachable)?;
+                for statement in schema::statements(Dialect::Postgres) {
+                    let done = client.batch_execute(&statement).await;
+                    done.map_err(|error| unreachable(postgres::described(&error)))?;
+                }
+            }
+            Address::MySql(url) => {
+                use mysql_async::prelude::Queryable;
+                let mut connection = mysql::connect(url, patience).await.map_err(unreachable)?;
+                for statement in schema::statements(Dialect::MySql) {
+                    let done = connection.query_drop(statement).await;
+                    done.map_err(|error| unreachable(error.to_string()))?;
+                }
+                let _ = connection.disconnect().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries a statement out.
+    pub(crate) async fn execute(
+        &self,
+        key: &Key,
+        statement: &Statement,
+        extra: &Extra,
+    ) -> Result<Reply, Trouble> {
+        let batch = statements::batch(key, statement, extra);
+        let done = self.line(statement).run(batch).await?;
+        statements::reply(statement, done)
+    }
+
+    fn line(&self, statement: &Statement) -> &Line {
+        match statement {
+            Statement::Sweep { .. } | Statement::ReadRoles | Statement::Prefer { .. } => {
+                self.chores()
+            }
+            _ => &self.shared.control,
+        }
+    }
+
+    fn chores(&self) -> &Line {
+        self.shared.chores.get_or_init(|| {
+            Line::open(&self.shared.address, self.shared.patience, self.shared.heard.clone())
+        })
+    }
+
+    /// How many answers have come where this statement goes.
+    pub(crate) fn answers(&self, statement: &Statement) -> u64 {
+        self.line(statement).answers()
+    }
+
+    pub(crate) fn gave_up(&self, statement: &Statement, answers: u64) {
+        self.line(statement).gave_up(answers);
+    }
+
+    /// Names of groups whose rows have changed.
+    pub(crate) fn heard(&self) -> broadcast::Receiver<String> {
+        self.shared.heard.subscribe()
+    }
+
+    /// One more member wants to hear of changes, or one less.
+    pub(crate) fn listen(&self, listen: bool) {
+        let before = match listen {
+            true => self.shared.listeners.fetch_add(1, Ordering::Relaxed),
+            false => self.shared.listeners.fetch_sub(1, Ordering::Relaxed) - 1,
+        };
+        if before == 0 {
+            self.shared.control.listen(listen);
+        }
+    }
+
+    /// Locks that tell of the death of a process; `None` where there are none.
+    pub(crate) fn sentry(&self) -> Option<&Sentry> {
+        let session = self.shared.control.session()?;
+        session.has_session_locks().then_some(&self.shared.sentry)
+    }
+
+    async fn read(&self, step: Step) -> Result<Vec<Done>, SqlError> {
+        let connected = self.chores().connected(FIRST).await;
+        connected.map_err(|reason| self.unreachable(reason))?;
+        self.chores().run(Batch::one(step)).await.map_err(|trouble| self.failed(trouble))
+    }
+
+    fn failed(&self, trouble: Trouble) -> SqlError {
+        let address = self.shared.address.to_string();
+        SqlError::Statement { address, reason: trouble.reason }
+    }
+
+    /// The control row of a group; `None` if nobody has joined it yet.
+    pub async fn standing(&self, group: &str) -> Result<Option<Standing>, SqlError> {
+        let connected = self.chores().connected(FIRST).await;
+        connected.map_err(|reason| self.unreachable(reason))?;
+        let key = Key { group: group.to_owned(), role: None };
+        let batch = statements::batch(&key, &Statement::Look, &Extra::default());
+        let done = self.chores().run(batch).await.map_err(|trouble| self.failed(trouble))?;
+        let row = rows::control(&done[0].rows).map_err(|trouble| self.failed(trouble))?;
+        Ok(row.map(|ControlRow { control, session }| Standing {
+            control,
+            has_session_lock: session.is_some(),
+        }))
+    }
+
+    /// Everyone who is in a group, in order.
+    pub async fn members(&self, group: &str) -> Result<Vec<MemberEntry>, SqlError> {
+        let step = Step::new(
+            "select member, incarnation, counter, score, was_evicted, label from mandate_member \
+             where group_name = $1 order by member",
+            vec![group.into()],
+        );
+        let done = self.read(step).await?;
+        let entry = |cells: &Vec<_>| {
+            let row = rows::member_row(cells)?;
+            Ok(MemberEntry {
+                member: row.holder.member,
+                incarnation: row.holder.incarnation.get(),
+                counter: row.counter,
+                score: row.score.map(|score| score.components().to_vec()),
+                label: Row { table: "mandate_member", cells }.text(5),
+            })
+        };
+        let entries: Result<_, Trouble> = done[0].rows.iter().map(entry).collect();
+        entries.map_err(|trouble| self.failed(trouble))
+    }
+
+    /// The last terms of a group, the latest first.
+    pub async fn history(&self, group: &str, limit: u32) -> Result<Vec<Reigned>, SqlError> {
+        let step = Step::new(
+            "select term, leader, reason, former, began_ms, label from mandate_history \
+             where group_name = $1 and role = $2 order by term desc limit $3",
+            vec![group.into(), GROUP_ROLE.into(), i64::from(limit).into()],
+        );
+        let done = self.read(step).await?;
+        let reign = |cells: &Vec<_>| {
+            let row = Row { table: "mandate_history", cells };
+            let reason: i64 = row.number(2, "reason")?;
+            Ok(Reigned {
+                term: Term::new(row.number(0, "term")?),
+                leader: MemberId::new(row.number(1, "leader")?),
+                reason: reason_of(reason).ok_or_else(|| row.nonsense("an unknown reason"))?,
+                former: row.optional(3, "former")?.map(MemberId::new),
+                began_ms: row.number(4, "began_ms")?,
+                label: row.text(5),
+            })
+        };
+        let reigns: Result<_, Trouble> = done[0].rows.iter().map(reign).collect();
+        reigns.map_err(|trouble| self.failed(trouble))
+    }
+}
+
+fn lacks_tables(reason: &str) -> bool {
+    // PostgreSQL, MySQL, SQLite.
+    reason.contains("(42P01)") || reason.contains("1146") || reason.contains("no such table")
+}

@@ -1,0 +1,95 @@
+//! What can go wrong, in words for an operator.
+
+use mandate_proto::registers::{InvalidConfig, PROTOCOL};
+
+use crate::schema::VERSION;
+
+/// Why something was not done. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum SqlError {
+    /// The address makes no sense.
+    #[error("`{url}` is not the address of a database: {reason}")]
+    Address {
+        /// What was given, without a password.
+        url: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The group's name cannot be used.
+    #[error(
+        "`{0}` cannot be the name of a group: use up to 64 letters, digits, dots, dashes and underscores"
+    )]
+    Group(String),
+    /// There is no way to the database.
+    #[error("{address} cannot be used: {reason}")]
+    Unreachable {
+        /// Which.
+        address: String,
+        /// What it said.
+        reason: String,
+    },
+    /// The tables are not there.
+    #[error(
+        "{address} has no tables for elections yet. Make them with `mandate sql init --url URL`, or have \
+         whoever may do so run what `mandate sql init --url URL --print` shows"
+    )]
+    NoSchema {
+        /// Which database.
+        address: String,
+    },
+    /// The tables are of another time.
+    #[error(
+        "the tables for elections in {address} are of version {found}, and this program's are of version \
+         {VERSION}: {}",
+        if *.found < VERSION { "run `mandate sql init --url URL`" } else { "use a newer program" }
+    )]
+    Schema {
+        /// Which database.
+        address: String,
+        /// Its version.
+        found: i64,
+    },
+    /// Members of another version of the protocol run this group.
+    #[error("the group is run by protocol {found}, and this program speaks protocol {PROTOCOL}")]
+    Protocol {
+        /// Its version.
+        found: u16,
+    },
+    /// The configuration makes no sense.
+    #[error(transparent)]
+    Config(#[from] InvalidConfig),
+    /// A statement failed.
+    #[error("{address}: {reason}")]
+    Statement {
+        /// Which database.
+        address: String,
+        /// What it said.
+        reason: String,
+    },
+    /// The system gave no random number.
+    #[error("the system gave no random number: {0}")]
+    Random(getrandom::Error),
+}
+
+/// What became of a batch that has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    /// What the database or the driver said.
+    pub(crate) reason: String,
+    /// Whether it may have been carried out.
+    pub(crate) unknown: bool,
+    /// Whether the session can be used no more.
+    pub(crate) broken: bool,
+}
+
+impl Trouble {
+    /// The database refused it, and nothing was done.
+    pub(crate) fn refused(reason: impl Into<String>) -> Self {
+        Trouble { reason: reason.into(), unknown: false, broken: false }
+    }
+
+    /// Nobody can tell, and the session is gone.
+    pub(crate) fn lost(reason: impl Into<String>) -> Self {
+        Trouble { reason: reason.into(), unknown: true, broken: true }
+    }
+}

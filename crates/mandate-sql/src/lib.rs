@@ -1,0 +1,49 @@
+//! Mandate's SQL engine: at most one leader, on the database that a service already has.
+//!
+//! Members meet in a few small tables of SQLite, PostgreSQL, MySQL or MariaDB. Each decision is one conditional
+//! write, by the rules of [`mandate_proto::registers`], which say what is guaranteed and what is assumed for it.
+//! What an application holds is the same [`Election`](mandate_runtime::Election) as with any other engine.
+//!
+//! ```no_run
+//! use mandate_proto::identity::MemberId;
+//! use mandate_proto::registers::Config;
+//! use mandate_sql::{Database, Setup, Sql};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = Config::lan(MemberId::new(1));
+//! let database = Database::open(&"sqlite:./mandate.db".parse()?, config.round()).await?;
+//! let setup = Setup { group: "backup".into(), label: "host a".into(), config };
+//! let member = Sql::start(&database, setup)?;
+//! member.election().lead(async |mandate| println!("leading in term {}", mandate.term())).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | [`database`] | connections that are shared, and what can be read |
+//! | [`engine`] | a member, and the loop that drives it |
+//! | [`fence`] | a term, checked in your own transaction |
+//! | [`schema`] | the tables |
+//! | [`url`] | which database |
+
+mod batch;
+pub mod database;
+pub mod engine;
+pub mod error;
+pub mod fence;
+mod line;
+mod mysql;
+mod postgres;
+mod rows;
+pub mod schema;
+mod sentry;
+mod session;
+mod sqlite;
+mod statements;
+pub mod url;
+
+pub use database::Database;
+pub use engine::{Setup, Sql};
+pub use error::SqlError;
+pub use url::Address;

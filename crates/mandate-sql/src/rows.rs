@@ -1,0 +1,169 @@
+//! What rows say.
+//!
+//! Anyone who may write to the tables may write nonsense. It is refused with a name, and decides nothing.
+
+use std::time::Duration;
+
+use mandate_proto::identity::{MemberId, Term};
+use mandate_proto::registers::{
+    Control, Holder, Incarnation, MemberRow, Published, RoleId, Version,
+};
+use mandate_proto::score::Score;
+
+use crate::batch::Value;
+use crate::error::Trouble;
+use crate::statements::reason_of;
+
+/// A control row, and what is written beside it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ControlRow {
+    pub(crate) control: Control,
+    /// The lock that the leader's process holds, if it holds one.
+    pub(crate) session: Option<i64>,
+}
+
+/// The control row that was read, if there is one.
+pub(crate) fn control(rows: &[Vec<Value>]) -> Result<Option<ControlRow>, Trouble> {
+    let Some(row) = rows.first() else { return Ok(None) };
+    let row = Row { table: "mandate_control", cells: row };
+    let member = |place, name| Ok::<_, Trouble>(row.optional(place, name)?.map(MemberId::new));
+    let leader = match (member(3, "leader")?, row.optional(4, "incarnation")?) {
+        (Some(member), Some(incarnation)) => {
+            Some(Holder { member, incarnation: Incarnation::new(incarnation) })
+        }
+        (None, None) => None,
+        _ => return Err(row.nonsense("leader and incarnation go together")),
+    };
+    let successors =
+        [member(8, "successor1")?, member(9, "successor2")?, member(10, "successor3")?];
+    let reason: i64 = row.number(5, "reason")?;
+    let control = Control {
+        protocol: row.number(0, "protocol")?,
+        version: Version { term: Term::new(row.number(1, "term")?), beat: row.number(2, "beat")? },
+        leader,
+        reason: reason_of(reason).ok_or_else(|| row.nonsense("an unknown reason"))?,
+        published: Published {
+            successors: successors.into_iter().flatten().collect(),
+            round: Duration::from_micros(row.number(6, "round_us")?),
+            lease: Duration::from_micros(row.number(7, "lease_us")?),
+        },
+        preferred: member(11, "preferred")?,
+    };
+    Ok(Some(ControlRow { control, session: row.optional(12, "session")? }))
+}
+
+/// The rows of members.
+pub(crate) fn members(rows: &[Vec<Value>]) -> Result<Vec<MemberRow>, Trouble> {
+    rows.iter().map(|cells| member_row(cells)).collect()
+}
+
+pub(crate) fn member_row(cells: &[Value]) -> Result<MemberRow, Trouble> {
+    let row = Row { table: "mandate_member", cells };
+    Ok(MemberRow {
+        holder: Holder {
+            member: MemberId::new(row.number(0, "member")?),
+            incarnation: Incarnation::new(row.number(1, "incarnation")?),
+        },
+        counter: row.number(2, "counter")?,
+        score: match row.cells.get(3) {
+            Some(Value::Text(text)) => {
+                Some(score_of(text).ok_or_else(|| row.nonsense("a score that is none"))?)
+            }
+            _ => None,
+        },
+        was_evicted: row.number::<u64>(4, "was_evicted")? != 0,
+    })
+}
+
+/// Who is preferred for each role.
+pub(crate) fn roles(rows: &[Vec<Value>]) -> Result<Vec<(RoleId, MemberId)>, Trouble> {
+    let role = |cells: &Vec<Value>| {
+        let row = Row { table: "mandate_control", cells };
+        let role = RoleId::new(row.number(0, "role")?);
+        Ok((role, MemberId::new(row.number(1, "preferred")?)))
+    };
+    rows.iter().map(role).collect()
+}
+
+/// A score as text: its components, such that they are read as they were.
+pub(crate) fn score_text(score: &Score) -> String {
+    let parts: Vec<_> = score.components().iter().map(f64::to_string).collect();
+    parts.join(",")
+}
+
+fn score_of(text: &str) -> Option<Score> {
+    if text.is_empty() {
+        return Score::new(&[]).ok();
+    }
+    let parts: Result<Vec<f64>, _> = text.split(',').map(str::parse).collect();
+    Score::new(&parts.ok()?).ok()
+}
+
+/// The cells of a row, and whose they are.
+pub(crate) struct Row<'a> {
+    pub(crate) table: &'static str,
+    pub(crate) cells: &'a [Value],
+}
+
+impl Row<'_> {
+    pub(crate) fn nonsense(&self, what: &str) -> Trouble {
+        Trouble::refused(format!("a row of {} makes no sense: {what}", self.table))
+    }
+
+    pub(crate) fn optional<T: TryFrom<i64>>(
+        &self,
+        place: usize,
+        name: &str,
+    ) -> Result<Option<T>, Trouble> {
+        match self.cells.get(place) {
+            Some(Value::Null) => Ok(None),
+            Some(Value::Int(number)) => match T::try_from(*number) {
+                Ok(number) => Ok(Some(number)),
+                Err(_) => Err(self.nonsense(&format!("{name} is {number}"))),
+            },
+            Some(Value::Text(_)) | None => Err(self.nonsense(&format!("{name} is no number"))),
+        }
+    }
+
+    pub(crate) fn number<T: TryFrom<i64>>(&self, place: usize, name: &str) -> Result<T, Trouble> {
+        let number = self.optional(place, name)?;
+        number.ok_or_else(|| self.nonsense(&format!("{name} is missing")))
+    }
+
+    pub(crate) fn text(&self, place: usize) -> String {
+        match self.cells.get(place) {
+            Some(Value::Text(text)) => text.clone(),
+            _ => String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scores_are_read_as_they_were_written() {
+        for components in [&[][..], &[1.5], &[-0.1, 1e300, f64::MIN_POSITIVE]] {
+            let score = Score::new(components).unwrap();
+            assert_eq!(score_of(&score_text(&score)), Some(score));
+        }
+        assert_eq!(score_of("NaN"), None);
+        assert_eq!(score_of("1;2"), None);
+    }
+
+    #[test]
+    fn a_row_that_makes_no_sense_is_refused_by_name() {
+        let mut cells: Vec<Value> =
+            [1, 7, 3].into_iter().map(Value::Int).chain(vec![Value::Null; 10]).collect();
+        cells[5] = Value::Int(0);
+        cells[6] = Value::Int(2_000_000);
+        cells[7] = Value::Int(-1);
+        let error = control(&[cells.clone()]).unwrap_err();
+        assert!(error.reason.contains("lease_us is -1"), "{error:?}");
+        cells[7] = Value::Int(1);
+        assert_eq!(control(&[cells.clone()]).unwrap().unwrap().control.leader, None);
+        cells[3] = Value::Int(4);
+        assert!(control(&[cells]).is_err(), "a leader without an incarnation");
+    }
+}

@@ -1,0 +1,225 @@
+//! Locks whose end tells that a process died.
+//!
+//! The process of a leader holds a lock, in a session of its own, whose number it writes into the control row.
+//! Successors wait for that lock. They get it the moment the server notices that the session is gone, which for a
+//! process that was killed is at once. That is a hint and no more: terms keep it safe under `Fenced`, and under
+//! `Leased` the lease is waited out all the same.
+//!
+//! The number is drawn at random for each session, so that no one else's locks are in the way, and a lock that was
+//! lost is not taken for the one that follows it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use mysql_async::prelude::Queryable;
+use tokio::sync::{broadcast, watch};
+use tokio::time::sleep;
+
+use crate::url::Address;
+use crate::{mysql, postgres};
+
+/// Between attempts to connect.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// How long connecting may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// So many leaders are waited for at once: a process that succeeds many relies on leases for the rest.
+const MAX_WAITS: usize = 4;
+
+/// The locks of a process.
+#[derive(Debug)]
+pub(crate) struct Sentry {
+    address: Address,
+    /// The lock that this process holds, once it wants one.
+    held: OnceLock<Holding>,
+    waits: Arc<Mutex<HashMap<i64, watch::Receiver<bool>>>>,
+}
+
+#[derive(Debug)]
+struct Holding {
+    number: watch::Receiver<Option<i64>>,
+    task: tokio::task::AbortHandle,
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Sentry {
+    pub(crate) fn new(address: Address) -> Self {
+        Sentry { address, held: OnceLock::new(), waits: Arc::default() }
+    }
+
+    /// The number of the lock that this process holds, once it does. It is taken when this is first asked.
+    pub(crate) fn hold(&self) -> Option<i64> {
+        let holding = self.held.get_or_init(|| {
+            let (tell, number) = watch::channel(None);
+            let task = tokio::spawn(keep(self.address.clone(), tell)).abort_handle();
+            Holding { number, task }
+        });
+        *holding.number.borrow()
+    }
+
+    /// Becomes true when the lock with this number is free; `None` if too many are waited for already.
+    pub(crate) fn wait(&self, number: i64) -> Option<watch::Receiver<bool>> {
+        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that ended, or that nobody but this table waits for, make room: their tasks see it, too.
+        waits.retain(|_, waiting| waiting.has_changed().is_ok());
+        if let Some(waiting) = waits.get(&number) {
+            return Some(waiting.clone());
+        }
+        if waits.len() >= MAX_WAITS {
+            return None;
+        }
+        let (tell, waiting) = watch::channel(false);
+        waits.insert(number, waiting.clone());
+        let (address, waits) = (self.address.clone(), self.waits.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = until_free(&address, number) => {
+                    tell.send_replace(true);
+                }
+                // One receiver is the table's own.
+                () = until_unwanted(&tell) => {}
+            }
+            let mut waits = waits.lock().unwrap_or_else(PoisonError::into_inner);
+            waits.remove(&number);
+        });
+        Some(waiting)
+    }
+}
+
+async fn until_unwanted(tell: &watch::Sender<bool>) {
+    while tell.receiver_count() > 1 {
+        sleep(PAUSE).await;
+    }
+}
+
+/// Holds a lock, and another one when its session ends.
+async fn keep(address: Address, tell: watch::Sender<Option<i64>>) {
+    loop {
+        match Locked::take(&address).await {
+            Ok(mut locked) => {
+                tell.send_replace(Some(locked.number));
+                locked.until_lost().await;
+                tell.send_replace(None);
+            }
+            Err(reason) => {
+                tracing::debug!(reason, "no lock that would tell of this process's death")
+            }
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// A lock, and the session that holds it.
+struct Locked {
+    number: i64,
+    session: LockSession,
+}
+
+enum LockSession {
+    Postgres { _client: tokio_postgres::Client, ended: watch::Receiver<bool> },
+    MySql(Box<mysql_async::Conn>),
+}
+
+impl Locked {
+    async fn take(address: &Address) -> Result<Self, String> {
+        let number = random()?;
+        let session = match address {
+            Address::Sqlite(_) => return Err("SQLite has no sessions".into()),
+            Address::Postgres(url) => {
+                let (client, ended) = lock_session(url).await?;
+                let taken = client.execute("select pg_advisory_lock($1)", &[&number]).await;
+                taken.map_err(|error| postgres::described(&error))?;
+                LockSession::Postgres { _client: client, ended }
+            }
+            Address::MySql(url) => {
+                let mut connection = mysql::connect(url, PATIENCE).await?;
+                let take = format!("select get_lock('{}', 0)", mysql_name(number));
+                let taken: Result<Option<i64>, _> = connection.query_first(take).await;
+                match taken {
+                    Ok(Some(1)) => {}
+                    Ok(_) => return Err("a lock that was drawn at random is taken".into()),
+                    Err(error) => return Err(error.to_string()),
+                }
+                LockSession::MySql(Box::new(connection))
+            }
+        };
+        Ok(Locked { number, session })
+    }
+
+    async fn until_lost(&mut self) {
+        match &mut self.session {
+            LockSession::Postgres { ended, .. } => {
+                let _ = ended.wait_for(|ended| *ended).await;
+            }
+            // It says nothing by itself, and is closed by the server after a while if nobody asks.
+            LockSession::MySql(connection) => loop {
+                sleep(Duration::from_secs(2)).await;
+                match tokio::time::timeout(PATIENCE, connection.ping()).await {
+                    Ok(Ok(())) => {}
+                    _ => return,
+                }
+            },
+        }
+    }
+}
+
+/// A session in which a statement may wait for ever.
+async fn lock_session(
+    url: &url::Url,
+) -> Result<(tokio_postgres::Client, watch::Receiver<bool>), String> {
+    let (client, ended) = postgres::connect(url, PATIENCE, broadcast::Sender::new(1)).await?;
+    let endless = "set statement_timeout = 0; set lock_timeout = 0; set idle_session_timeout = 0";
+    // Before version 14 there is no such limit to lift.
+    let older = "set statement_timeout = 0; set lock_timeout = 0";
+    if client.batch_execute(endless).await.is_err() {
+        let set = client.batch_execute(older).await;
+        set.map_err(|error| postgres::described(&error))?;
+    }
+    Ok((client, ended))
+}
+
+/// Waits until the lock with this number is free, over as many connections as that takes.
+async fn until_free(address: &Address, number: i64) {
+    while let Err(reason) = wait_once(address, number).await {
+        tracing::debug!(reason, "could not wait for the end of the leader's session");
+        sleep(PAUSE).await;
+    }
+}
+
+async fn wait_once(address: &Address, number: i64) -> Result<(), String> {
+    match address {
+        Address::Sqlite(_) => std::future::pending().await,
+        Address::Postgres(url) => {
+            let (client, _ended) = lock_session(url).await?;
+            // Shared: all who wait get it at once. It ends with this connection.
+            let got = client.execute("select pg_advisory_lock_shared($1)", &[&number]).await;
+            got.map(drop).map_err(|error| postgres::described(&error))
+        }
+        Address::MySql(url) => {
+            let mut connection = mysql::connect(url, PATIENCE).await?;
+            let _ = connection.query_drop("set session max_statement_time = 0").await;
+            // A year.
+            let wait = format!("select get_lock('{}', 31536000)", mysql_name(number));
+            let got: Result<Option<i64>, _> = connection.query_first(wait).await;
+            let got = got.map_err(|error| error.to_string())?;
+            let _ = connection.query_drop("do release_all_locks()").await;
+            (got == Some(1)).then_some(()).ok_or_else(|| "the lock was not given".into())
+        }
+    }
+}
+
+fn mysql_name(number: i64) -> String {
+    format!("mandate-{number:x}")
+}
+
+fn random() -> Result<i64, String> {
+    let number = getrandom::u64().map_err(|error| error.to_string())?;
+    Ok((number >> 1) as i64)
+}

@@ -1,0 +1,373 @@
+//! The protocol's statements as SQL, and what their results mean.
+
+use std::time::{Duration, SystemTime};
+
+use mandate_proto::identity::{MemberId, Term};
+use mandate_proto::registers::{
+    Answer, Holder, Incarnation, PROTOCOL, Published, Reason, RoleId, Statement, Successors,
+};
+
+use crate::batch::{Batch, Done, Step, Value};
+use crate::error::Trouble;
+use crate::rows::{self, ControlRow};
+use crate::schema::GROUP_ROLE;
+
+/// So many terms of each group and role are kept in the history.
+const HISTORY: i64 = 1000;
+
+/// Which election is meant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) group: String,
+    /// `None` for the group itself.
+    pub(crate) role: Option<RoleId>,
+}
+
+/// What is written beside what the protocol says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Extra {
+    /// The lock that shows by its end that the leader's process has ended.
+    pub(crate) session: Option<i64>,
+    /// Who the member is, for people.
+    pub(crate) label: String,
+}
+
+impl Key {
+    fn role(&self) -> i64 {
+        self.role.map_or(GROUP_ROLE, |role| i64::from(role.get()))
+    }
+
+    fn values(&self) -> Vec<Value> {
+        vec![self.group.as_str().into(), self.role().into()]
+    }
+
+    fn with<const N: usize>(&self, more: [Value; N]) -> Vec<Value> {
+        let mut values = self.values();
+        values.extend(more);
+        values
+    }
+}
+
+fn micros(time: Duration) -> Value {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX).into()
+}
+
+fn number(value: u64) -> Value {
+    i64::try_from(value).unwrap_or(i64::MAX).into()
+}
+
+fn member(id: MemberId) -> Value {
+    i64::from(id.get()).into()
+}
+
+fn successors(list: &Successors) -> [Value; 3] {
+    let mut members = list.iter().map(|id| i64::from(id.get()));
+    std::array::from_fn(|_| members.next().into())
+}
+
+/// In the database, a reason is a number that never changes its meaning.
+pub(crate) fn reason_number(reason: Reason) -> i64 {
+    match reason {
+        Reason::First => 0,
+        Reason::Silence => 1,
+        Reason::Lapsed => 2,
+        Reason::SessionGone => 3,
+        Reason::Resigned => 4,
+        Reason::Transferred => 5,
+        Reason::TooSlow => 6,
+    }
+}
+
+pub(crate) fn reason_of(number: i64) -> Option<Reason> {
+    Some(match number {
+        0 => Reason::First,
+        1 => Reason::Silence,
+        2 => Reason::Lapsed,
+        3 => Reason::SessionGone,
+        4 => Reason::Resigned,
+        5 => Reason::Transferred,
+        6 => Reason::TooSlow,
+        _ => return None,
+    })
+}
+
+fn read_control(key: &Key) -> Step {
+    Step::new(
+        "select protocol, term, beat, leader, incarnation, reason, round_us, lease_us, successor1, successor2, \
+         successor3, preferred, session from mandate_control where group_name = $1 and role = $2",
+        key.values(),
+    )
+}
+
+/// What to send for a statement.
+pub(crate) fn batch(key: &Key, statement: &Statement, extra: &Extra) -> Batch {
+    match statement {
+        Statement::Look => Batch::one(read_control(key)),
+        Statement::Join { member, score, was_evicted, first } => {
+            let score = score.as_ref().map(rows::score_text);
+            let row = [score.into(), i64::from(*was_evicted).into(), extra.label.as_str().into()];
+            join(key, *member, row, first)
+        }
+        Statement::Heartbeat { me, score } => {
+            let score = score.as_ref().map(rows::score_text);
+            let mut beat = Step::new(
+                "update mandate_member set counter = counter + 1, score = $4 \
+                 where group_name = $1 and member = $2 and incarnation = $3",
+                vec![
+                    key.group.as_str().into(),
+                    member(me.member),
+                    number(me.incarnation.get()),
+                    score.into(),
+                ],
+            );
+            beat.relaxed = true;
+            Batch { steps: vec![beat, read_control(key)], atomic: false, announce: None }
+        }
+        Statement::Renew { me, was, publish } => {
+            let [one, two, three] = successors(&publish.successors);
+            let renew = Step::new(
+                "update mandate_control set beat = beat + 1, round_us = $7, lease_us = $8, successor1 = $9, \
+                 successor2 = $10, successor3 = $11, session = $12 where group_name = $1 and role = $2 \
+                 and term = $3 and beat = $4 and leader = $5 and incarnation = $6 and protocol = 1",
+                key.with([
+                    number(was.term.get()),
+                    number(was.beat),
+                    member(me.member),
+                    number(me.incarnation.get()),
+                    micros(publish.round),
+                    micros(publish.lease),
+                    one,
+                    two,
+                    three,
+                    extra.session.into(),
+                ]),
+            );
+            Batch { steps: vec![renew, read_control(key)], atomic: false, announce: None }
+        }
+        Statement::Takeover { me, was, of, term, reason, publish } => {
+            takeover(key, (*me, *term, *reason), (was.term, was.beat, *of), publish, extra)
+        }
+        Statement::Vacate { me, was, reason, successors: list } => {
+            let [one, two, three] = successors(list);
+            let vacate = Step::new(
+                "update mandate_control set beat = beat + 1, leader = null, incarnation = null, session = null, \
+                 reason = $7, successor1 = $8, successor2 = $9, successor3 = $10 where group_name = $1 and role = $2 \
+                 and term = $3 and beat = $4 and leader = $5 and incarnation = $6 and protocol = 1",
+                key.with([
+                    number(was.term.get()),
+                    number(was.beat),
+                    member(me.member),
+                    number(me.incarnation.get()),
+                    reason_number(*reason).into(),
+                    one,
+                    two,
+                    three,
+                ]),
+            );
+            let announce = Some(key.group.clone());
+            Batch { steps: vec![vacate, read_control(key)], atomic: false, announce }
+        }
+        Statement::Leave { me } => Batch::one(Step::new(
+            "delete from mandate_member where group_name = $1 and member = $2 and incarnation = $3",
+            vec![key.group.as_str().into(), member(me.member), number(me.incarnation.get())],
+        )),
+        Statement::Sweep { limit } => Batch::one(Step::new(
+            "select member, incarnation, counter, score, was_evicted from mandate_member \
+             where group_name = $1 limit $2",
+            vec![key.group.as_str().into(), number(*limit as u64)],
+        )),
+        Statement::Evict { holder, counter } => Batch::one(Step::new(
+            "delete from mandate_member where group_name = $1 and member = $2 and incarnation = $3 \
+             and counter = $4",
+            vec![
+                key.group.as_str().into(),
+                member(holder.member),
+                number(holder.incarnation.get()),
+                number(*counter),
+            ],
+        )),
+        Statement::ReadRoles => Batch::one(Step::new(
+            "select role, preferred from mandate_control where group_name = $1 and role >= 0 \
+             and preferred is not null",
+            vec![key.group.as_str().into()],
+        )),
+        Statement::Prefer { term, changes } => prefer(key, *term, changes),
+    }
+}
+
+fn join(key: &Key, id: MemberId, row: [Value; 3], first: &Published) -> Batch {
+    let group = || Value::from(key.group.as_str());
+    let [score, was_evicted, label] = row;
+    let steps = vec![
+        Step::new(
+            "insert new into mandate_control (group_name, role, protocol, term, beat, reason, round_us, lease_us) \
+             values ($1, $2, $3, 0, 0, 0, $4, $5)",
+            key.with([i64::from(PROTOCOL).into(), micros(first.round), micros(first.lease)]),
+        ),
+        Step::new(
+            "insert new into mandate_counter (group_name, last) values ($1, 0)",
+            vec![group()],
+        ),
+        // From here on no other joins this group until this one has.
+        Step::new(
+            "update mandate_counter set last = last + 1 where group_name = $1",
+            vec![group()],
+        ),
+        Step::new(
+            "delete from mandate_member where group_name = $1 and member = $2",
+            vec![group(), member(id)],
+        ),
+        Step::new(
+            "insert into mandate_member (group_name, member, incarnation, counter, score, was_evicted, label) \
+             select group_name, $2::bigint, last, 0, $3, $4::bigint, $5 from mandate_counter where group_name = $1",
+            vec![group(), member(id), score, was_evicted, label],
+        ),
+        Step::new("select last from mandate_counter where group_name = $1", vec![group()]),
+        read_control(key),
+    ];
+    Batch { steps, atomic: true, announce: None }
+}
+
+fn takeover(
+    key: &Key,
+    (me, term, reason): (Holder, Term, Reason),
+    (was_term, was_beat, of): (Term, u64, Option<Holder>),
+    publish: &Published,
+    extra: &Extra,
+) -> Batch {
+    let [one, two, three] = successors(&publish.successors);
+    let take = Step::new(
+        "update mandate_control set term = $3, beat = 0, leader = $4, incarnation = $5, reason = $6, round_us = $7, \
+         lease_us = $8, successor1 = $9, successor2 = $10, successor3 = $11, session = $12 \
+         where group_name = $1 and role = $2 and term = $13 and beat = $14 and leader is not distinct from $15 \
+         and incarnation is not distinct from $16 and protocol = 1",
+        key.with([
+            number(term.get()),
+            member(me.member),
+            number(me.incarnation.get()),
+            reason_number(reason).into(),
+            micros(publish.round),
+            micros(publish.lease),
+            one,
+            two,
+            three,
+            extra.session.into(),
+            number(was_term.get()),
+            number(was_beat),
+            of.map(|of| i64::from(of.member.get())).into(),
+            of.map_or(Value::Null, |of| number(of.incarnation.get())),
+        ]),
+    );
+    // Written if, and only if, the row is ours now.
+    let history = Step::new(
+        "insert new into mandate_history \
+         (group_name, role, term, leader, incarnation, reason, former, began_ms, label) \
+         select group_name, role, term, leader, incarnation, reason, $6::bigint, $7::bigint, $8 from mandate_control \
+         where group_name = $1 and role = $2 and term = $3 and beat = 0 and leader = $4 and incarnation = $5",
+        key.with([
+            number(term.get()),
+            member(me.member),
+            number(me.incarnation.get()),
+            of.map(|of| i64::from(of.member.get())).into(),
+            calendar_ms().into(),
+            extra.label.as_str().into(),
+        ]),
+    );
+    let oldest = i64::try_from(term.get()).unwrap_or(i64::MAX).saturating_sub(HISTORY);
+    let forget = Step::new(
+        "delete from mandate_history where group_name = $1 and role = $2 and term < $3",
+        key.with([oldest.into()]),
+    );
+    let steps = vec![take, history, forget, read_control(key)];
+    Batch { steps, atomic: true, announce: Some(key.group.clone()) }
+}
+
+fn prefer(key: &Key, term: Term, changes: &[(RoleId, MemberId)]) -> Batch {
+    let mut steps = Vec::with_capacity(changes.len() * 2);
+    for (role, preferred) in changes {
+        let values = || {
+            vec![
+                Value::from(key.group.as_str()),
+                i64::from(role.get()).into(),
+                member(*preferred),
+                number(term.get()),
+            ]
+        };
+        steps.push(Step::new(
+            "insert new into mandate_control \
+             (group_name, role, protocol, term, beat, reason, round_us, lease_us, preferred) \
+             select group_name, $2::bigint, protocol, 0, 0, 0, round_us, lease_us, $3::bigint from mandate_control g \
+             where g.group_name = $1 and g.role = -1 and g.term = $4",
+            values(),
+        ));
+        steps.push(Step::new(
+            "update mandate_control set preferred = $3 where group_name = $1 and role = $2 and exists \
+             (select 1 from (select term from mandate_control where group_name = $1 and role = -1) g \
+             where g.term = $4)",
+            values(),
+        ));
+    }
+    Batch { steps, atomic: true, announce: None }
+}
+
+fn calendar_ms() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// What the database has answered, and the lock that the leader holds.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) answer: Answer,
+    pub(crate) row: Option<ControlRow>,
+}
+
+/// What the results of a statement's batch mean.
+pub(crate) fn reply(statement: &Statement, done: Vec<Done>) -> Result<Reply, Trouble> {
+    let last = done.last().map(|done| done.rows.as_slice()).unwrap_or_default();
+    let first = done.first().map_or(0, |done| done.changed);
+    let plain = |answer| Ok(Reply { answer, row: None });
+    match statement {
+        Statement::Look => {
+            let row = rows::control(last)?;
+            let answer = Answer::Control { changed: false, row: row.map(|row| row.control) };
+            Ok(Reply { answer, row })
+        }
+        Statement::Heartbeat { .. }
+        | Statement::Renew { .. }
+        | Statement::Takeover { .. }
+        | Statement::Vacate { .. } => {
+            let row = rows::control(last)?;
+            let answer = Answer::Control { changed: first > 0, row: row.map(|row| row.control) };
+            Ok(Reply { answer, row })
+        }
+        Statement::Join { .. } => {
+            let number = done.iter().rev().nth(1).and_then(|done| done.rows.first()?.first());
+            let (Some(Value::Int(number)), Some(row)) = (number, rows::control(last)?) else {
+                return Err(Trouble::refused("what was written on joining is not there"));
+            };
+            let incarnation = Incarnation::new(number.unsigned_abs());
+            let answer = Answer::Joined { incarnation, row: row.control };
+            Ok(Reply { answer, row: Some(row) })
+        }
+        Statement::Leave { .. } | Statement::Evict { .. } => plain(Answer::Written(first > 0)),
+        Statement::Prefer { .. } => {
+            plain(Answer::Written(done.iter().skip(1).step_by(2).all(|done| done.changed > 0)))
+        }
+        Statement::Sweep { .. } => plain(Answer::Members(rows::members(last)?)),
+        Statement::ReadRoles => plain(Answer::Roles(rows::roles(last)?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_read_as_they_were_written() {
+        for number in 0..7 {
+            assert_eq!(reason_of(number).map(reason_number), Some(number));
+        }
+        assert_eq!(reason_of(7), None);
+    }
+}

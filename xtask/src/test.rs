@@ -60,6 +60,13 @@ fn steps() -> Vec<Step> {
         call("purity", purity::run, "cargo xtask purity"),
         run("documentation", documentation()),
         call("browser", tools::ensure_chromium, "chromium --version && chromedriver --version"),
+        call("postgresql", tools::ensure_postgresql, "ls /usr/lib/postgresql/*/bin/initdb"),
+        call(
+            "mariadb",
+            tools::ensure_mariadb_and_galera,
+            "mariadbd --version && ls /usr/lib/galera/libgalera_smm.so",
+        ),
+        call("zookeeper", tools::ensure_zookeeper, "ls /usr/share/java/zookeeper.jar"),
         run("tests", cargo(["test", "--workspace", "--locked"])),
     ]
 }

@@ -4,7 +4,7 @@
 //! be the first thing they learn about the project. What is installed is printed, and what belongs
 //! to this project alone goes under `target/`, not among the user's own programs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
@@ -53,6 +53,28 @@ pub(crate) fn ensure_network_and_terminal() -> anyhow::Result<()> {
     ensure_packages(&["iproute2", "bsdutils"], present, purpose)
 }
 
+/// PostgreSQL, whose programs are not in the path.
+pub(crate) fn ensure_postgresql() -> anyhow::Result<()> {
+    let versions = || std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let present = || versions().any(|version| version.path().join("bin/initdb").is_file());
+    ensure_packages(&["postgresql"], present, "elections are tested on PostgreSQL")
+}
+
+/// MariaDB, alone and as a cluster.
+pub(crate) fn ensure_mariadb_and_galera() -> anyhow::Result<()> {
+    let library = Path::new("/usr/lib/galera/libgalera_smm.so");
+    let present = || has("mariadbd") && has("mariadb") && has("rsync") && library.exists();
+    let packages = ["mariadb-server", "galera-4", "rsync"];
+    ensure_packages(&packages, present, "elections are tested on MariaDB and on a Galera cluster")
+}
+
+/// ZooKeeper and what runs it.
+pub(crate) fn ensure_zookeeper() -> anyhow::Result<()> {
+    let present = || Path::new("/usr/share/java/zookeeper.jar").exists() && has("java");
+    let packages = ["zookeeper", "default-jre-headless"];
+    ensure_packages(&packages, present, "elections are compared with ZooKeeper's")
+}
+
 fn has(program: &str) -> bool {
     succeeds(Command::new(program).arg("--version"))
 }
@@ -67,6 +89,7 @@ fn ensure_packages(
         return Ok(());
     }
     if is_root() && succeeds(Command::new("apt-get").arg("--version")) {
+        let _policy = NoServices::while_this_runs();
         let mut add = apt_get(["install", "-y", "--no-install-recommends"]);
         add.args(packages);
         // A fresh container has no package lists; a machine in use has them and needs no update.
@@ -79,6 +102,34 @@ fn ensure_packages(
         }
     }
     bail!("{purpose}, and something is missing for it: install {}", packages.join(" and "))
+}
+
+/// Debian starts the servers that it installs, on their well-known ports. The tests start their own, and
+/// need none that stays: while this is there, none is started.
+struct NoServices {
+    is_ours: bool,
+}
+
+impl NoServices {
+    const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+    /// A machine that has a policy keeps it. Ours allows everything again once this process has gone.
+    fn while_this_runs() -> Self {
+        let policy = Path::new(Self::POLICY);
+        let text =
+            format!("#!/bin/sh\nkill -0 {} 2>/dev/null && exit 101\nexit 0\n", std::process::id());
+        let is_ours = !policy.exists() && std::fs::write(policy, text).is_ok();
+        let is_ours = is_ours && succeeds(Command::new("chmod").arg("755").arg(policy));
+        NoServices { is_ours }
+    }
+}
+
+impl Drop for NoServices {
+    fn drop(&mut self) {
+        if self.is_ours {
+            let _ = std::fs::remove_file(Self::POLICY);
+        }
+    }
 }
 
 fn apt_get<const N: usize>(args: [&str; N]) -> Command {

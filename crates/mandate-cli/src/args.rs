@@ -13,6 +13,7 @@ use crate::client::ApiArgs;
 use crate::demo::DemoArgs;
 use crate::output::Format;
 use crate::run::{BecomeArgs, GuardArgs, RunArgs};
+use crate::sql::{SqlCommand, WhereArgs};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -72,14 +73,19 @@ pub(crate) enum Command {
     Guard(GuardArgs),
     #[command(hide = true)]
     Become(BecomeArgs),
-    /// Who leads, as the local daemon knows it.
-    Status(ApiArgs),
+    /// Tables for elections on a database.
+    Sql {
+        #[command(subcommand)]
+        command: SqlCommand,
+    },
+    /// Who leads, as the local daemon knows it, or as a database says.
+    Status(AskArgs),
     /// The last elections.
-    History(ApiArgs),
+    History(AskArgs),
     /// Why an election went as it did: who stood, with which figures, and who won on what.
     Explain(ExplainArgs),
     /// Show what happens, as it happens.
-    Observe(ApiArgs),
+    Observe(AskArgs),
     /// Have the local member give leadership up, and leave it to the others.
     Resign(ApiArgs),
     /// Have the local member hand leadership over.
@@ -286,10 +292,19 @@ impl StartArgs {
     }
 }
 
+/// Who is asked: the local daemon, or with `--url` and `--group` a database.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AskArgs {
+    #[command(flatten)]
+    pub(crate) api: ApiArgs,
+    #[command(flatten)]
+    pub(crate) database: WhereArgs,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExplainArgs {
     #[command(flatten)]
-    pub(crate) api: ApiArgs,
+    pub(crate) ask: AskArgs,
     /// Which election; the last, unless told otherwise.
     #[arg(long)]
     pub(crate) term: Option<u64>,

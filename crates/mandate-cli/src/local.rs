@@ -2,15 +2,19 @@
 
 use anyhow::Context;
 
-use crate::args::{ExplainArgs, TransferArgs};
+use crate::args::{AskArgs, ExplainArgs, TransferArgs};
 use crate::client::{ApiArgs, Client};
 use crate::exit::Exit;
 use crate::node::chronicle::EventDocument;
 use crate::node::document::{ElectionDocument, StatusDocument};
 use crate::output::{self, Format};
+use crate::sql::show;
 
-pub(crate) fn status(args: &ApiArgs, format: Format) -> anyhow::Result<Exit> {
-    let status: StatusDocument = Client::new(args)?.get("/v1/status")?;
+pub(crate) fn status(args: &AskArgs, format: Format) -> anyhow::Result<Exit> {
+    if let Some(address) = &args.database.url {
+        return show::status(address, &args.database, format);
+    }
+    let status: StatusDocument = Client::new(&args.api)?.get("/v1/status")?;
     match format {
         Format::Json => output::print_json(&status)?,
         Format::Text => output::print(status_text(&status))?,
@@ -48,8 +52,11 @@ fn status_text(status: &StatusDocument) -> String {
     text
 }
 
-pub(crate) fn history(args: &ApiArgs, format: Format) -> anyhow::Result<Exit> {
-    let elections: Vec<ElectionDocument> = Client::new(args)?.get("/v1/elections")?;
+pub(crate) fn history(args: &AskArgs, format: Format) -> anyhow::Result<Exit> {
+    if let Some(address) = &args.database.url {
+        return show::history(address, &args.database, format);
+    }
+    let elections: Vec<ElectionDocument> = Client::new(&args.api)?.get("/v1/elections")?;
     match format {
         Format::Json => output::print_json(&elections)?,
         Format::Text if elections.is_empty() => output::print("no election has ended yet")?,
@@ -70,7 +77,11 @@ pub(crate) fn history(args: &ApiArgs, format: Format) -> anyhow::Result<Exit> {
 }
 
 pub(crate) fn explain(args: &ExplainArgs, format: Format) -> anyhow::Result<Exit> {
-    let elections: Vec<ElectionDocument> = Client::new(&args.api)?.get("/v1/elections")?;
+    let AskArgs { api, database } = &args.ask;
+    if let Some(address) = &database.url {
+        return show::explain(address, database, args.term, format);
+    }
+    let elections: Vec<ElectionDocument> = Client::new(api)?.get("/v1/elections")?;
     let wanted = |election: &&ElectionDocument| args.term.is_none_or(|term| election.term == term);
     let election = elections.iter().find(wanted).context(match args.term {
         Some(term) => {
@@ -118,7 +129,11 @@ fn explain_text(election: &ElectionDocument) -> String {
     text
 }
 
-pub(crate) fn observe(args: &ApiArgs, format: Format) -> anyhow::Result<Exit> {
+pub(crate) fn observe(args: &AskArgs, format: Format) -> anyhow::Result<Exit> {
+    if let Some(address) = &args.database.url {
+        return show::observe(address, &args.database, format);
+    }
+    let args = &args.api;
     for line in Client::new(args)?.lines("/v1/events")? {
         let line = line.context("the daemon has gone")?;
         let Some(data) = line.strip_prefix("data: ") else { continue };

@@ -23,7 +23,7 @@ mod qos_measure;
 mod qos_plan;
 mod run;
 mod sim;
-mod sql_words;
+mod sql;
 mod wan;
 
 use args::{Args, Command, LabCommand, OracleCommand, QosCommand};
@@ -66,6 +66,7 @@ fn dispatch(args: Args) -> anyhow::Result<Exit> {
         Command::Run(args) => run::run(&args),
         Command::Guard(args) => run::guard_command(&args),
         Command::Become(args) => run::become_command(&args),
+        Command::Sql { command } => sql::sql_command(&command),
         Command::Status(args) => local::status(&args, format),
         Command::History(args) => local::history(&args, format),
         Command::Explain(args) => local::explain(&args, format),

@@ -178,7 +178,12 @@ impl Database {
         extra: &Extra,
     ) -> Result<Reply, Trouble> {
         let batch = statements::batch(key, statement, extra);
-        let done = self.line(statement).run(batch).await?;
+        let line = self.line(statement);
+        if !std::ptr::eq(line, &self.shared.control) {
+            // Opened when it is first needed, and nothing that is urgent goes here.
+            line.connected(self.shared.patience).await.map_err(Trouble::refused)?;
+        }
+        let done = line.run(batch).await?;
         statements::reply(statement, done)
     }
 

@@ -43,6 +43,9 @@ mod sqlite;
 mod statements;
 pub mod url;
 
+#[cfg(test)]
+mod tests;
+
 pub use database::Database;
 pub use engine::{Setup, Sql};
 pub use error::SqlError;

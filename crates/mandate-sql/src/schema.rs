@@ -66,7 +66,7 @@ pub fn statements(dialect: Dialect) -> Vec<String> {
         ),
         format!(
             "create table if not exists mandate_fence (\n  group_name {name} not null,\n  role bigint not null,\n  \
-             term bigint not null,\n  primary key (group_name, role)\n){hot}"
+             term bigint not null,\n  touched bigint not null default 0,\n  primary key (group_name, role)\n){hot}"
         ),
     ];
     statements.extend(crate::fence::functions(dialect));

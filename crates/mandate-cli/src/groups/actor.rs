@@ -6,15 +6,24 @@ use std::time::Duration;
 
 use anyhow::Context;
 use mandate_conformance::actor::{self, Behaviour};
+use mandate_proto::identity::MemberId;
 
-use crate::args::NodeArgs;
+use crate::args::StartArgs;
 use crate::exit::Exit;
+use crate::logging;
 use crate::node::{NodeConfig, start_peer};
+use crate::sql::{MemberArgs, Started};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ActorArgs {
+    /// A member of the peer engine, with this configuration.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(flatten)]
-    node: NodeArgs,
+    start: StartArgs,
+    /// A member that elects on a database.
+    #[command(flatten)]
+    database: MemberArgs,
     /// Between two acts, in microseconds.
     #[arg(long, default_value_t = 1000)]
     pace_us: u64,
@@ -27,18 +36,41 @@ pub(crate) struct ActorArgs {
 }
 
 pub(crate) fn run(args: &ActorArgs) -> anyhow::Result<Exit> {
-    let config = NodeConfig::read(&args.node.config)?;
-    let behaviour = Behaviour {
-        member: config.protocol.me(),
-        pace: Duration::from_micros(args.pace_us),
-        register: args.register.clone(),
-        careless: args.careless,
-    };
+    // What an operator would read is kept with the rest that a member says.
+    logging::begin("warn");
     let runtime = tokio::runtime::Runtime::new().context("could not start")?;
     runtime.block_on(async {
-        let peer = start_peer(&config, args.node.start.start()).await?;
-        let election = peer.election().clone();
-        actor::run(election, behaviour, async || peer.shutdown().await).await?;
-        Ok(Exit::Success)
-    })
+        match &args.config {
+            Some(config) => of_peers(args, &NodeConfig::read(config)?).await,
+            None => on_database(args).await,
+        }
+    })?;
+    Ok(Exit::Success)
+}
+
+async fn of_peers(args: &ActorArgs, config: &NodeConfig) -> anyhow::Result<()> {
+    let peer = start_peer(config, args.start.start()).await?;
+    let behaviour = args.behaviour(config.protocol.me());
+    let election = peer.election().clone();
+    Ok(actor::run(election, behaviour, async || peer.shutdown().await).await?)
+}
+
+async fn on_database(args: &ActorArgs) -> anyhow::Result<()> {
+    let address = args.database.at.url.as_ref().context("give --config or --url")?;
+    let Started { member, .. } =
+        args.database.start(address, args.database.at.group_or("lab")).await?;
+    let behaviour = args.behaviour(member.me());
+    let election = member.election().clone();
+    Ok(actor::run(election, behaviour, async || member.shutdown().await).await?)
+}
+
+impl ActorArgs {
+    fn behaviour(&self, member: MemberId) -> Behaviour {
+        Behaviour {
+            member,
+            pace: Duration::from_micros(self.pace_us),
+            register: self.register.clone(),
+            careless: self.careless,
+        }
+    }
 }

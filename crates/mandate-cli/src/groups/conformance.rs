@@ -1,5 +1,7 @@
 //! `mandate lab conformance`: whether an engine keeps its promises, shown claim by claim.
 
+use mandate_conformance::cancellation::Handles;
+use mandate_conformance::subject::Subject;
 use mandate_conformance::suite::{Outcome, Verdict};
 use mandate_conformance::{cancellation, suite};
 use serde::Serialize;
@@ -43,12 +45,17 @@ pub(crate) fn run(args: &ConformanceArgs, format: Format) -> anyhow::Result<Exit
             let _ = output::print(outcome.to_string());
         }
     };
-    let subject = args.engine.subject(true);
-    let mut outcomes = suite::run(&*subject, args.careless, wanted, tell);
     let guarantee = args.engine.guarantee();
-    outcomes.extend(match args.engine.engine {
-        Engine::Peer => cancellation::run(&Peers { guarantee, with_cables: false }, wanted, tell),
-    });
+    let (name, outcomes) = match args.engine.engine {
+        Engine::Peer => {
+            let peers = Peers { guarantee, with_cables: true };
+            (peers.name(), all(&peers, args.careless, wanted, tell))
+        }
+        Engine::Sql => {
+            let on_database = args.engine.on_database(true)?;
+            (on_database.name(), all(&on_database, args.careless, wanted, tell))
+        }
+    };
     anyhow::ensure!(
         !outcomes.is_empty(),
         "no claim has {:?} in its name",
@@ -56,14 +63,26 @@ pub(crate) fn run(args: &ConformanceArgs, format: Format) -> anyhow::Result<Exit
     );
     let failed = outcomes.iter().filter(|outcome| !outcome.passes()).count();
     match format {
-        Format::Json => output::print_json(&document(subject.name(), &outcomes))?,
+        Format::Json => output::print_json(&document(name, &outcomes))?,
         Format::Text => output::print(format!(
             "\n{}: {} tried, {failed} failed",
-            subject.name(),
+            name,
             output::plural(outcomes.len() as u64, "claim")
         ))?,
     }
     Ok(if failed == 0 { Exit::Success } else { Exit::ClaimFailed })
+}
+
+/// Claims on processes, and on futures that are dropped.
+fn all<S: Subject + Handles>(
+    subject: &S,
+    careless: bool,
+    wanted: impl Fn(&str) -> bool + Copy,
+    tell: impl FnMut(&Outcome) + Copy,
+) -> Vec<Outcome> {
+    let mut outcomes = suite::run(subject, careless, wanted, tell);
+    outcomes.extend(cancellation::run(subject, wanted, tell));
+    outcomes
 }
 
 fn document(subject: String, outcomes: &[Outcome]) -> Document {

@@ -86,7 +86,7 @@ struct Document {
 }
 
 pub(crate) fn run(args: &FailoverArgs, format: Format) -> anyhow::Result<Exit> {
-    let subject = args.engine.subject(args.cause == Cause::Cut);
+    let subject = args.engine.subject(args.cause == Cause::Cut)?;
     let conduct = Conduct { pace: PACE, register: false, careless: args.careless };
     let mut group = Group::start(&*subject, args.members, conduct)?;
     let bar = output::progress(args.kills.into(), "faults");

@@ -67,7 +67,10 @@ struct Cost {
 }
 
 pub(crate) fn run(args: &IdleArgs, format: Format) -> anyhow::Result<Exit> {
-    let Engine::Peer = args.engine.engine;
+    anyhow::ensure!(
+        args.engine.engine == Engine::Peer,
+        "what standing by costs is measured of daemons of the peer engine; see `mandate lab crowd` for a database"
+    );
     let guarantee = args.engine.guarantee();
     let directory = tempfile::tempdir().context("could not make a private directory")?;
     let peers = Peers { guarantee, with_cables: false };

@@ -4,10 +4,12 @@
 //! engine under them, and three commands: [`failover`] measures how long a group is without a leader,
 //! [`conformance`] shows that an engine keeps its promises, [`idle`] what standing by costs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use mandate_conformance::subject::Subject;
 use mandate_proto::pole::installation::Guarantee;
+use mandate_sql::Address;
 
 pub(crate) mod actor;
 pub(crate) mod chaos;
@@ -16,6 +18,7 @@ pub(crate) mod failover;
 pub(crate) mod idle;
 mod peer;
 pub(crate) mod quality;
+mod sql;
 
 pub(crate) use actor::ActorArgs;
 pub(crate) use chaos::ChaosArgs;
@@ -24,9 +27,11 @@ pub(crate) use failover::FailoverArgs;
 pub(crate) use idle::IdleArgs;
 use peer::Peers;
 pub(crate) use quality::QualityArgs;
+use sql::{Base, OnDatabase, ServerName};
 
 use crate::args::positive_duration;
 use crate::output::readable;
+use crate::sql::GuaranteeName;
 
 /// How much of a lease is allowed for clocks that drift: the default of a configuration.
 const ALLOWANCE_PER_MILLE: u16 = 10;
@@ -43,6 +48,18 @@ pub(crate) struct EngineArgs {
     /// How long a lease lasts.
     #[arg(long, default_value = "1s", value_parser = positive_duration, value_name = "TIME")]
     lease: Duration,
+    /// The database, for --engine sql.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "MANDATE_URL",
+        hide_env_values = true,
+        conflicts_with = "server"
+    )]
+    url: Option<Address>,
+    /// Start a private one of this kind instead.
+    #[arg(long, value_enum)]
+    server: Option<ServerName>,
 }
 
 /// What elects.
@@ -51,16 +68,8 @@ enum Engine {
     /// Messages between the members, and nothing else.
     #[default]
     Peer,
-}
-
-/// What leaders rely on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-enum GuaranteeName {
-    /// One leader per term.
-    Fenced,
-    /// Besides, one at any instant.
-    #[default]
-    Leased,
+    /// A database: conditional writes to a few rows.
+    Sql,
 }
 
 impl EngineArgs {
@@ -74,10 +83,22 @@ impl EngineArgs {
     }
 
     /// What is put to the test; with cables that can be cut, if they are needed.
-    fn subject(&self, with_cables: bool) -> Box<dyn Subject> {
-        match self.engine {
+    fn subject(&self, with_cables: bool) -> anyhow::Result<Box<dyn Subject>> {
+        Ok(match self.engine {
             Engine::Peer => Box::new(Peers { guarantee: self.guarantee(), with_cables }),
-        }
+            Engine::Sql => Box::new(self.on_database(with_cables)?),
+        })
+    }
+
+    /// Members that elect on a database.
+    fn on_database(&self, with_cables: bool) -> anyhow::Result<OnDatabase> {
+        let base = match (&self.url, self.server) {
+            (Some(address), _) => Base::Named(address.clone()),
+            (None, server) => Base::launch(server.unwrap_or_default())?,
+        };
+        // A lease is a round and a quarter.
+        let round = self.lease * 4 / 5;
+        Ok(OnDatabase { base: Arc::new(base), guarantee: self.guarantee(), round, with_cables })
     }
 
     /// How long a lease lasts, where there are leases.
@@ -101,6 +122,7 @@ impl EngineArgs {
     fn engine_name(&self) -> &'static str {
         match self.engine {
             Engine::Peer => "peer",
+            Engine::Sql => "sql",
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::args::NodeArgs;
 use crate::exit::Exit;
 use crate::logging;
 use crate::output::{self, readable};
-use crate::sql_words;
+use crate::sql::words as sql_words;
 
 pub(crate) mod access;
 mod api;

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use mandate_proto::identity::Term;
+use mandate_sql::Address;
 use tokio::sync::watch::{Receiver, channel};
 use tokio::time::sleep;
 
@@ -21,6 +22,7 @@ use crate::exit::Exit;
 use crate::logging;
 use crate::node::{NodeConfig, follow_certificates, start_peer};
 use crate::output;
+use crate::sql::{self, Started};
 
 mod arguments;
 mod daemon;
@@ -35,6 +37,7 @@ mod watch;
 mod words;
 
 pub(crate) use arguments::RunArgs;
+use arguments::RunEngine;
 use daemon::Daemon;
 pub(crate) use exec::{BecomeArgs, run as become_command};
 pub(crate) use guard::{GuardArgs, run as guard_command};
@@ -50,9 +53,15 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     tree::adopt_orphans()?;
     let runtime = tokio::runtime::Runtime::new().context("could not start")?;
     let ended = runtime.block_on(async {
-        match &args.config {
-            Some(config) => with_member(args, config).await,
-            None => with_daemon(args).await,
+        match (&args.config, &args.database.at.url, args.engine) {
+            (Some(config), _, _) => with_member(args, config).await,
+            (None, Some(url), _) => on_database(args, url).await,
+            (None, None, Some(RunEngine::Sql)) => {
+                let url = sql::default_address()?;
+                output::complain(format!("electing on {url}"));
+                on_database(args, &url).await
+            }
+            (None, None, None) => with_daemon(args).await,
         }
     });
     // Nothing that still waits for an answer is worth waiting for.
@@ -77,6 +86,23 @@ async fn with_member(args: &RunArgs, config: &Path) -> anyhow::Result<Exit> {
     // If something of the command may be left, leadership is not given back: its lease is waited for.
     let ended = Supervisor::new(args, told, signals, None).run().await?;
     peer.shutdown().await;
+    Ok(ended.exit)
+}
+
+/// Runs the command where a member of this process leads that elects on a database.
+async fn on_database(args: &RunArgs, url: &Address) -> anyhow::Result<Exit> {
+    let signals = Signals::listen()?;
+    anyhow::ensure!(
+        !args.start.new && !args.start.lost,
+        "--new and --lost are for members with a state of their own: on a database they have none"
+    );
+    let group = args.database.at.group_or(&args.role);
+    let Started { member, lease } = args.database.start(url, group).await?;
+    let (standing, told) = channel(Standing::Waiting);
+    tokio::spawn(standing::of_member(member.election().clone(), lease, standing));
+    // If something of the command may be left, leadership is not given back: its lease is waited for.
+    let ended = Supervisor::new(args, told, signals, None).run().await?;
+    member.shutdown().await;
     Ok(ended.exit)
 }
 

@@ -1,0 +1,288 @@
+//! The SQL engine under test: members on a database that is there, or on a private one that is started for them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use mandate_conformance::cancellation::{Handle, Handles};
+use mandate_conformance::subject::{Cables, Members, SetupError, Subject};
+use mandate_lab::relay::Relays;
+use mandate_proto::identity::MemberId;
+use mandate_proto::pole::installation::Guarantee;
+use mandate_proto::registers::{self, Config};
+use mandate_runtime::{Election, Start};
+use mandate_servers::Server;
+use mandate_servers::galera::Galera;
+use mandate_servers::mariadb::{MariaDb, MariaDbConfig};
+use mandate_servers::postgres::{Postgres, PostgresConfig};
+use mandate_sql::{Address, Database, Setup, Sql};
+use tokio::runtime::Runtime;
+
+use super::guarantee_text;
+
+/// The database, to the relays: no member has this number.
+const DATABASE: MemberId = MemberId::new(u32::MAX);
+
+/// What is started, if no database is named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ServerName {
+    /// A file.
+    #[default]
+    Sqlite,
+    /// A private PostgreSQL.
+    Postgres,
+    /// A private MariaDB.
+    Mariadb,
+    /// A private cluster of three MariaDB servers; members are spread over its nodes.
+    Galera,
+}
+
+/// What members elect on.
+pub(crate) enum Base {
+    /// A file in the group's directory.
+    File,
+    /// Somebody's, that stays.
+    Named(Address),
+    Postgres(Mutex<Postgres>),
+    MariaDb(Mutex<MariaDb>),
+    Galera(Mutex<Galera>),
+}
+
+impl Base {
+    /// Starts a private server of this kind.
+    pub(crate) fn launch(server: ServerName) -> anyhow::Result<Self> {
+        Ok(match server {
+            ServerName::Sqlite => Base::File,
+            ServerName::Postgres => {
+                let config = PostgresConfig { max_connections: 900, ..PostgresConfig::default() };
+                Base::Postgres(Mutex::new(Postgres::launch(&config)?))
+            }
+            ServerName::Mariadb => {
+                Base::MariaDb(Mutex::new(MariaDb::launch(&MariaDbConfig::default())?))
+            }
+            ServerName::Galera => {
+                Base::Galera(Mutex::new(Galera::launch(&MariaDbConfig::default())?))
+            }
+        })
+    }
+
+    /// Where its nodes are.
+    fn addresses(&self, directory: &Path) -> anyhow::Result<Vec<Address>> {
+        let urls = match self {
+            Base::File => return Ok(vec![Address::Sqlite(directory.join("mandate.db"))]),
+            Base::Named(address) => return Ok(vec![address.clone()]),
+            Base::Postgres(server) => vec![lock(server).url()],
+            Base::MariaDb(server) => vec![lock(server).url()],
+            Base::Galera(cluster) => lock(cluster).urls(),
+        };
+        urls.iter().map(|url| Ok(url.parse()?)).collect()
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Base::File => "SQLite",
+            Base::Named(address) => address.kind(),
+            Base::Postgres(_) => "PostgreSQL",
+            Base::MariaDb(_) => "MariaDB",
+            Base::Galera(_) => "Galera",
+        }
+    }
+}
+
+pub(crate) fn lock<T>(server: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    server.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A group that elects on a database.
+#[derive(Clone)]
+pub(crate) struct OnDatabase {
+    pub(crate) base: Arc<Base>,
+    pub(crate) guarantee: Guarantee,
+    /// Time between heartbeats.
+    pub(crate) round: Duration,
+    /// Whether members reach the database through relays.
+    pub(crate) with_cables: bool,
+}
+
+impl OnDatabase {
+    fn config(&self, me: MemberId) -> anyhow::Result<Config> {
+        let guarantee = match self.guarantee {
+            Guarantee::Fenced => registers::Guarantee::Fenced,
+            Guarantee::Leased { .. } => registers::Guarantee::Leased,
+        };
+        Ok(Config::new(me, self.round)?.with_guarantee(guarantee))
+    }
+
+    /// Addresses that have the tables.
+    fn prepared(&self, directory: &Path) -> anyhow::Result<Vec<Address>> {
+        let addresses = self.base.addresses(directory)?;
+        Runtime::new()?.block_on(Database::make_schema(&addresses[0]))?;
+        Ok(addresses)
+    }
+}
+
+impl Subject for OnDatabase {
+    fn name(&self) -> String {
+        format!("sql on {}, {}", self.base.name(), guarantee_text(self.guarantee))
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        self.guarantee
+    }
+
+    fn group(&self, size: u32, directory: &Path) -> Result<Box<dyn Members>, SetupError> {
+        let addresses = self.prepared(directory)?;
+        let members: Vec<_> = (1..=size).map(MemberId::new).collect();
+        let cables = match (&*self.base, self.with_cables) {
+            (Base::File, _) | (_, false) => None,
+            _ => Some(Wires::lay(&addresses, &members)?),
+        };
+        let reach = |member: MemberId| {
+            let node = member.get() as usize % addresses.len();
+            match &cables {
+                Some(wires) => wires.reach(node, member, &addresses[node]),
+                None => Ok(addresses[node].clone()),
+            }
+        };
+        let reach: Result<_, anyhow::Error> =
+            members.iter().map(|member| Ok((*member, url(&reach(*member)?)))).collect();
+        let program = std::env::current_exe().context("could not find this program")?;
+        let (round, guarantee) = (self.round, self.guarantee);
+        Ok(Box::new(Actors {
+            program,
+            group: new_group()?,
+            reach: reach?,
+            cables,
+            round,
+            guarantee,
+        }))
+    }
+}
+
+/// The whole line, with its password: members are told by it.
+fn url(address: &Address) -> String {
+    match address {
+        Address::Sqlite(path) => format!("sqlite:{}", path.display()),
+        Address::Postgres(url) | Address::MySql(url) => url.to_string(),
+    }
+}
+
+/// A name that no earlier group on the same database has.
+fn new_group() -> anyhow::Result<String> {
+    let number = getrandom::u64().context("the system gave no random number")?;
+    Ok(format!("lab-{number:x}"))
+}
+
+/// How the members of a group are started.
+struct Actors {
+    program: PathBuf,
+    group: String,
+    reach: std::collections::BTreeMap<MemberId, String>,
+    cables: Option<Wires>,
+    round: Duration,
+    guarantee: Guarantee,
+}
+
+impl Members for Actors {
+    fn command(&self, member: MemberId, _: Start) -> Command {
+        let mut run = Command::new(&self.program);
+        run.args(["lab", "actor", "--group", &self.group]);
+        run.arg("--member").arg(member.to_string());
+        run.arg("--round").arg(format!("{}us", self.round.as_micros()));
+        run.arg("--guarantee").arg(match self.guarantee {
+            Guarantee::Fenced => "fenced",
+            Guarantee::Leased { .. } => "leased",
+        });
+        // Not among the arguments, where every user of the host could read a password.
+        run.env("MANDATE_URL", &self.reach[&member]);
+        run
+    }
+
+    fn cables(&self) -> Option<&dyn Cables> {
+        self.cables.as_ref().map(|wires| wires as &dyn Cables)
+    }
+}
+
+/// Relays between members and the nodes of a database.
+struct Wires {
+    nodes: Vec<Relays>,
+    // Ends after the relays that run on it.
+    _runtime: Runtime,
+}
+
+impl Wires {
+    fn lay(addresses: &[Address], members: &[MemberId]) -> anyhow::Result<Self> {
+        let runtime = Runtime::new().context("could not start the relays")?;
+        let mut nodes = Vec::new();
+        for address in addresses {
+            let (Address::Postgres(url) | Address::MySql(url)) = address else {
+                anyhow::bail!("the way to a file cannot be cut");
+            };
+            let sockets = url.socket_addrs(|| None).context("could not find the database")?;
+            let socket = *sockets.first().context("the database has no address")?;
+            // Nobody dials members.
+            let ends = members.iter().map(|id| (*id, socket)).chain([(DATABASE, socket)]);
+            let relays = runtime.block_on(Relays::start(&ends.collect()));
+            nodes.push(relays.context("could not start the relays")?);
+        }
+        Ok(Wires { nodes, _runtime: runtime })
+    }
+
+    fn reach(&self, node: usize, member: MemberId, address: &Address) -> anyhow::Result<Address> {
+        let relay = self.nodes[node].address(member, DATABASE).context("there is no relay")?;
+        let mut address = address.clone();
+        if let Address::Postgres(url) | Address::MySql(url) = &mut address {
+            url.set_host(Some("127.0.0.1"))?;
+            let _ = url.set_port(Some(relay.port()));
+        }
+        Ok(address)
+    }
+}
+
+impl Cables for Wires {
+    fn isolate(&self, member: MemberId) {
+        self.nodes.iter().for_each(|relays| relays.isolate(member));
+    }
+
+    fn heal(&self) {
+        self.nodes.iter().for_each(Relays::heal_all);
+    }
+}
+
+impl Handles for OnDatabase {
+    type Handle = Member;
+
+    async fn start(&self, size: u32, directory: &Path) -> Result<Vec<Member>, SetupError> {
+        let addresses = self.base.addresses(directory)?;
+        Database::make_schema(&addresses[0]).await?;
+        let group = new_group()?;
+        let mut members = Vec::new();
+        for id in (1..=size).map(MemberId::new) {
+            let address = &addresses[id.get() as usize % addresses.len()];
+            let database = Database::open(address, self.round).await?;
+            let (config, label) = (self.config(id)?, id.to_string());
+            let setup = Setup { group: group.clone(), label, config };
+            members.push(Member(Sql::start(&database, setup)?));
+        }
+        Ok(members)
+    }
+}
+
+/// A member in this process.
+pub(crate) struct Member(Sql);
+
+impl Handle for Member {
+    fn member(&self) -> MemberId {
+        self.0.me()
+    }
+
+    fn election(&self) -> &Election {
+        self.0.election()
+    }
+
+    async fn shutdown(&self) {
+        self.0.shutdown().await;
+    }
+}

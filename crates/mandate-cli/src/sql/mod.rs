@@ -1,0 +1,134 @@
+//! Elections on a database: how a member is set up from flags, and what can be asked of the database itself.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use mandate_proto::identity::MemberId;
+use mandate_proto::registers::{Config, Guarantee};
+use mandate_sql::{Address, Database, Setup, Sql};
+
+use crate::args::positive_duration;
+
+mod init;
+pub(crate) mod show;
+pub(crate) mod words;
+
+pub(crate) use init::{SqlCommand, run as sql_command};
+
+/// Members that were not given a number draw one from here up.
+const DRAWN_FROM: u32 = 1 << 16;
+
+/// Which database, and which group on it.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct WhereArgs {
+    /// Elect on this database: sqlite:FILE, postgres://... or mysql://...
+    #[arg(long, value_name = "URL", env = "MANDATE_URL", hide_env_values = true)]
+    pub(crate) url: Option<Address>,
+    /// The group, on a database.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) group: Option<String>,
+}
+
+/// A member that elects on a database.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct MemberArgs {
+    #[command(flatten)]
+    pub(crate) at: WhereArgs,
+    /// This member's id, on a database; drawn at random unless told otherwise.
+    #[arg(long, value_name = "ID")]
+    pub(crate) member: Option<MemberId>,
+    /// Time between heartbeats, on a database.
+    #[arg(long, default_value = "1s", value_parser = positive_duration, value_name = "TIME")]
+    pub(crate) round: Duration,
+    /// What leaders rely on, on a database.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) guarantee: GuaranteeName,
+}
+
+/// What leaders rely on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum GuaranteeName {
+    /// One leader per term: whoever checks terms is safe.
+    Fenced,
+    /// Besides, at any instant one at most.
+    #[default]
+    Leased,
+}
+
+impl WhereArgs {
+    /// The database, if one is named.
+    pub(crate) fn group_or<'a>(&'a self, default: &'a str) -> &'a str {
+        self.group.as_deref().unwrap_or(default)
+    }
+}
+
+impl MemberArgs {
+    /// How the member elects.
+    fn config(&self, me: MemberId) -> anyhow::Result<Config> {
+        let guarantee = match self.guarantee {
+            GuaranteeName::Fenced => Guarantee::Fenced,
+            GuaranteeName::Leased => Guarantee::Leased,
+        };
+        Ok(Config::new(me, self.round)?.with_guarantee(guarantee))
+    }
+
+    /// Starts the member. Whether its database can be used at all is seen before.
+    pub(crate) async fn start(&self, address: &Address, group: &str) -> anyhow::Result<Started> {
+        mandate_sql::engine::check_group(group)?;
+        let database = Database::open(address, self.round).await?;
+        let me = match self.member {
+            Some(member) => {
+                let other = Sql::is_running(&database, group, member).await?;
+                if let Some(label) = other {
+                    anyhow::bail!(
+                        "{member} runs already, as {label}: give this one another --member, or none"
+                    );
+                }
+                member
+            }
+            None => draw(&database, group).await?,
+        };
+        let config = self.config(me)?;
+        let promise = mandate_sql::engine::promise(&config);
+        let setup = Setup { group: group.to_owned(), label: label(), config };
+        Ok(Started { member: Sql::start(&database, setup)?, lease: promise.lease() })
+    }
+}
+
+/// A member that was started.
+pub(crate) struct Started {
+    pub(crate) member: Sql,
+    pub(crate) lease: Option<Duration>,
+}
+
+/// A number that nobody has.
+async fn draw(database: &Database, group: &str) -> anyhow::Result<MemberId> {
+    let taken = database.members(group).await?;
+    loop {
+        let number = getrandom::u32().context("the system gave no random number")?;
+        let drawn = MemberId::new(number.max(DRAWN_FROM));
+        if taken.iter().all(|row| row.member != drawn) {
+            return Ok(drawn);
+        }
+    }
+}
+
+/// Who this is, for people.
+fn label() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{host}, process {}", std::process::id())
+}
+
+/// A file for everyone on this host who uses this account: what `--engine sql` elects on if no database is named.
+pub(crate) fn default_address() -> anyhow::Result<Address> {
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
+    let directory = state.filter(|path| path.is_absolute()).or_else(home);
+    let directory = directory
+        .context("there is no home directory to put a database into: name one with --url")?
+        .join("mandate");
+    std::fs::create_dir_all(&directory)
+        .with_context(|| format!("could not make {}", directory.display()))?;
+    Ok(Address::Sqlite(directory.join("mandate.db")))
+}

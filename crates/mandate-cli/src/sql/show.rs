@@ -1,0 +1,325 @@
+//! What the database itself says of a group: no daemon is asked, and nobody is disturbed.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use mandate_proto::identity::MemberId;
+use mandate_proto::registers::Reason;
+use mandate_sql::database::{MemberEntry, Reigned, Standing};
+use mandate_sql::{Address, Database};
+use serde::Serialize;
+
+use super::WhereArgs;
+use super::words::{because, reason_name};
+use crate::exit::Exit;
+use crate::output::{self, Format, readable};
+
+/// How long a read may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// So many terms are shown.
+const SHOWN: u32 = 50;
+
+#[derive(Serialize)]
+struct StatusDocument {
+    group: String,
+    leader: Option<String>,
+    term: u64,
+    /// Why the term began, or, without a leader, ended.
+    reason: &'static str,
+    round_ms: f64,
+    lease_ms: f64,
+    /// Who comes next, the first first.
+    successors: Vec<String>,
+    /// Whether successors learn at once of the death of the leader's process.
+    session_lock: bool,
+    members: Vec<MemberDocument>,
+}
+
+#[derive(Serialize)]
+struct MemberDocument {
+    member: String,
+    label: String,
+    /// Heartbeats so far.
+    heartbeats: u64,
+    score: Option<Vec<f64>>,
+    /// Its place among the successors, from 1.
+    place: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct ReignDocument {
+    term: u64,
+    leader: String,
+    label: String,
+    reason: &'static str,
+    former: Option<String>,
+    began_ms: i64,
+}
+
+/// A group, as its rows show it.
+struct Seen {
+    standing: Standing,
+    members: Vec<MemberEntry>,
+}
+
+/// A connection, and a runtime to use it on.
+struct Reader {
+    runtime: tokio::runtime::Runtime,
+    database: Database,
+    group: String,
+}
+
+impl Reader {
+    fn open(address: &Address, at: &WhereArgs) -> anyhow::Result<Self> {
+        let group = at.group.clone().context("name the group with --group")?;
+        mandate_sql::engine::check_group(&group)?;
+        if let Address::Sqlite(path) = address {
+            anyhow::ensure!(path.exists(), "there is no file {}", path.display());
+        }
+        let runtime = tokio::runtime::Runtime::new()?;
+        let database = runtime.block_on(Database::open(address, PATIENCE))?;
+        Ok(Reader { runtime, database, group })
+    }
+
+    fn look(&self) -> anyhow::Result<Seen> {
+        self.runtime.block_on(async {
+            let standing = self.database.standing(&self.group).await?;
+            let standing =
+                standing.with_context(|| format!("nobody has joined {} yet", self.group))?;
+            let members = self.database.members(&self.group).await?;
+            Ok(Seen { standing, members })
+        })
+    }
+
+    fn history(&self) -> anyhow::Result<Vec<Reigned>> {
+        Ok(self.runtime.block_on(self.database.history(&self.group, SHOWN))?)
+    }
+}
+
+impl Seen {
+    fn leader(&self) -> Option<MemberId> {
+        self.standing.control.leader.map(|leader| leader.member)
+    }
+
+    fn label(&self, member: MemberId) -> &str {
+        let row = self.members.iter().find(|row| row.member == member);
+        row.map_or("no longer in the group", |row| row.label.as_str())
+    }
+
+    fn document(&self, group: &str) -> StatusDocument {
+        let control = &self.standing.control;
+        let successors = control.published.successors;
+        StatusDocument {
+            group: group.to_owned(),
+            leader: self.leader().map(|leader| leader.to_string()),
+            term: control.version.term.get(),
+            reason: reason_name(control.reason),
+            round_ms: output::ms(control.published.round),
+            lease_ms: output::ms(control.published.lease),
+            successors: successors.iter().map(|id| id.to_string()).collect(),
+            session_lock: self.standing.has_session_lock,
+            members: self
+                .members
+                .iter()
+                .map(|row| MemberDocument {
+                    member: row.member.to_string(),
+                    label: row.label.clone(),
+                    heartbeats: row.counter,
+                    score: row.score.clone(),
+                    place: successors.rank_of(row.member).map(|rank| rank + 1),
+                })
+                .collect(),
+        }
+    }
+
+    fn text(&self, group: &str) -> String {
+        let control = &self.standing.control;
+        let term = control.version.term;
+        let mut text = match self.leader() {
+            Some(leader) => format!(
+                "{leader} leads {group} in term {term} ({}): {}",
+                self.label(leader),
+                because(control.reason)
+            ),
+            None => format!("nobody leads {group}: {}", because(control.reason)),
+        };
+        text += &format!(
+            "\n\n  rounds of {}, a lease of {}{}\n",
+            readable(control.published.round),
+            readable(control.published.lease),
+            if self.standing.has_session_lock {
+                "; the death of the leader's process shows at once"
+            } else {
+                ""
+            }
+        );
+        for row in &self.members {
+            let place = match control.published.successors.rank_of(row.member) {
+                _ if Some(row.member) == self.leader() => "leads".into(),
+                Some(0) => "comes next".into(),
+                Some(rank) => format!("comes {}.", rank + 1),
+                None => String::new(),
+            };
+            text += &format!(
+                "\n  {:<12} {place:<11} {:>8} heartbeats  {}",
+                row.member.to_string(),
+                row.counter,
+                row.label
+            );
+        }
+        text
+    }
+}
+
+pub(crate) fn status(address: &Address, at: &WhereArgs, format: Format) -> anyhow::Result<Exit> {
+    let reader = Reader::open(address, at)?;
+    let seen = reader.look()?;
+    match format {
+        Format::Json => output::print_json(&seen.document(&reader.group))?,
+        Format::Text => output::print(seen.text(&reader.group))?,
+    }
+    Ok(Exit::Success)
+}
+
+pub(crate) fn history(address: &Address, at: &WhereArgs, format: Format) -> anyhow::Result<Exit> {
+    let reigns = Reader::open(address, at)?.history()?;
+    match format {
+        Format::Json => {
+            let documents: Vec<_> = reigns.iter().map(document).collect();
+            output::print_json(&documents)?;
+        }
+        Format::Text if reigns.is_empty() => output::print("nobody has led yet")?,
+        Format::Text => {
+            for reign in &reigns {
+                output::print(line(reign))?;
+            }
+        }
+    }
+    Ok(Exit::Success)
+}
+
+fn document(reign: &Reigned) -> ReignDocument {
+    ReignDocument {
+        term: reign.term.get(),
+        leader: reign.leader.to_string(),
+        label: reign.label.clone(),
+        reason: reason_name(reign.reason),
+        former: reign.former.map(|former| former.to_string()),
+        began_ms: reign.began_ms,
+    }
+}
+
+fn line(reign: &Reigned) -> String {
+    let began = Duration::from_millis(reign.began_ms.unsigned_abs());
+    let began = humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + began);
+    format!(
+        "term {:<5} {began}  {:<12} {}: {}",
+        reign.term,
+        reign.leader.to_string(),
+        reign.label,
+        because(reign.reason)
+    )
+}
+
+/// Why whoever leads does, and who would come next, on what.
+pub(crate) fn explain(
+    address: &Address,
+    at: &WhereArgs,
+    term: Option<u64>,
+    format: Format,
+) -> anyhow::Result<Exit> {
+    let reader = Reader::open(address, at)?;
+    let reigns = reader.history()?;
+    let wanted = |reign: &&Reigned| term.is_none_or(|term| reign.term.get() == term);
+    let reign = reigns
+        .iter()
+        .find(wanted)
+        .context("the history has no such term; see `mandate history`")?;
+    if format == Format::Json {
+        output::print_json(&document(reign))?;
+        return Ok(Exit::Success);
+    }
+    let mut text = line(reign);
+    let former = reign.former.map_or("nobody".into(), |former| former.to_string());
+    text += &format!("\n{former} led before. {}", how(reign.reason));
+    let seen = reader.look()?;
+    if seen.standing.control.version.term == reign.term {
+        text += "\n\nNow, by score and then by how long they have been in the group:";
+        let mut rows: Vec<_> = seen.members.iter().collect();
+        let successors = &seen.standing.control.published.successors;
+        rows.sort_by_key(|row| {
+            (successors.rank_of(row.member).unwrap_or(usize::MAX), row.incarnation)
+        });
+        for row in rows {
+            let score = match &row.score {
+                Some(score) if score.is_empty() => "no figures".into(),
+                Some(score) => format!(
+                    "score {}",
+                    score.iter().map(f64::to_string).collect::<Vec<_>>().join(", ")
+                ),
+                None => "no candidate".into(),
+            };
+            let place =
+                successors.rank_of(row.member).map_or("".into(), |rank| format!("{}.", rank + 1));
+            text += &format!(
+                "\n  {place:<3} {:<12} number {:<6} {score}",
+                row.member.to_string(),
+                row.incarnation
+            );
+        }
+    }
+    output::print(text)?;
+    Ok(Exit::Success)
+}
+
+/// How a term comes to begin for that reason.
+fn how(reason: Reason) -> &'static str {
+    match reason {
+        Reason::First => "The row was free.",
+        Reason::Silence => {
+            "Its last renewal stood in the row for a whole lease, as the new leader saw it."
+        }
+        Reason::Lapsed => {
+            "It missed its own deadline, and took a new term when the row still stood as it had left it."
+        }
+        Reason::SessionGone => {
+            "The lock of its session was released: its process died, or lost its connection. Terms keep that safe."
+        }
+        Reason::Resigned | Reason::Transferred => "It stopped first, and then vacated the row.",
+        Reason::TooSlow => "Its writes were acknowledged too late, even for the longest lease.",
+    }
+}
+
+/// Says who leads, whenever that changes, until interrupted.
+pub(crate) fn observe(address: &Address, at: &WhereArgs, format: Format) -> anyhow::Result<Exit> {
+    let reader = Reader::open(address, at)?;
+    let mut before = None;
+    loop {
+        let standing = reader.runtime.block_on(reader.database.standing(&reader.group));
+        let pause = match standing {
+            Ok(Some(standing)) => {
+                let control = standing.control;
+                let now = (control.version.term, control.leader);
+                if before.replace(now) != Some(now) {
+                    let seen = reader.look()?;
+                    match format {
+                        Format::Json => output::print_json(&seen.document(&reader.group))?,
+                        Format::Text => {
+                            let text = seen.text(&reader.group);
+                            output::print(text.lines().next().unwrap_or_default())?;
+                        }
+                    }
+                }
+                (control.published.round / 4)
+                    .clamp(Duration::from_millis(25), Duration::from_secs(1))
+            }
+            Ok(None) => Duration::from_millis(250),
+            Err(error) => {
+                output::complain(error.to_string());
+                Duration::from_secs(1)
+            }
+        };
+        std::thread::sleep(pause);
+    }
+}

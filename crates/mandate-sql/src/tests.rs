@@ -1,0 +1,253 @@
+//! The statements mean the same on every database: real servers, started here.
+
+use std::sync::{LazyLock, Mutex};
+use std::time::Duration;
+
+use mandate_proto::identity::{MemberId, Term};
+use mandate_proto::registers::{
+    Answer, Control, Holder, Published, Reason, RoleId, Statement, Version,
+};
+use mandate_proto::score::Score;
+use mandate_servers::Server;
+use mandate_servers::mariadb::{MariaDb, MariaDbConfig};
+use mandate_servers::postgres::{Postgres, PostgresConfig};
+
+use crate::database::Database;
+use crate::statements::{Extra, Key};
+use crate::{Address, SqlError, fence};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+static POSTGRES: LazyLock<Mutex<Postgres>> =
+    LazyLock::new(|| Mutex::new(Postgres::launch(&PostgresConfig::default()).unwrap()));
+
+static MARIADB: LazyLock<Mutex<MariaDb>> =
+    LazyLock::new(|| Mutex::new(MariaDb::launch(&MariaDbConfig::default()).unwrap()));
+
+fn addresses(directory: &tempfile::TempDir) -> Vec<Address> {
+    let sqlite = format!("sqlite:{}", directory.path().join("m.db").display());
+    let urls = [sqlite, POSTGRES.lock().unwrap().url(), MARIADB.lock().unwrap().url()];
+    urls.iter().map(|url| url.parse().unwrap()).collect()
+}
+
+struct Table {
+    database: Database,
+    key: Key,
+}
+
+impl Table {
+    async fn open(address: &Address, group: &str) -> Self {
+        Database::make_schema(address).await.unwrap();
+        let database = Database::open(address, PATIENCE).await.unwrap();
+        Table { database, key: Key { group: group.into(), role: None } }
+    }
+
+    async fn ask(&self, statement: Statement) -> Answer {
+        let extra = Extra { session: Some(77), label: "it's \"me\"".into() };
+        self.database.execute(&self.key, &statement, &extra).await.unwrap().answer
+    }
+
+    async fn join(&self, id: u32, score: Option<f64>) -> Holder {
+        let score = score.map(|score| Score::new(&[score, -1.5]).unwrap());
+        let member = MemberId::new(id);
+        let join = Statement::Join { member, score, was_evicted: id == 9, first: publish(&[]) };
+        let Answer::Joined { incarnation, .. } = self.ask(join).await else { panic!("not joined") };
+        Holder { member, incarnation }
+    }
+
+    async fn control(&self, statement: Statement) -> (bool, Control) {
+        match self.ask(statement).await {
+            Answer::Control { changed, row } => (changed, row.unwrap()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn publish(successors: &[u32]) -> Published {
+    Published {
+        successors: successors.iter().copied().map(MemberId::new).collect(),
+        round: Duration::from_millis(100),
+        lease: Duration::from_millis(125),
+    }
+}
+
+fn takeover(me: Holder, was: Version, of: Option<Holder>, term: u64) -> Statement {
+    let (term, reason) = (Term::new(term), Reason::Silence);
+    Statement::Takeover { me, was, of, term, reason, publish: publish(&[2, 3]) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_control_row_is_written_only_by_whoever_names_its_state() {
+    let directory = tempfile::tempdir().unwrap();
+    for address in addresses(&directory) {
+        let table = Table::open(&address, "control").await;
+        assert_eq!(table.ask(Statement::Look).await, Answer::Control { changed: false, row: None });
+        let (one, two) = (table.join(1, Some(0.5)).await, table.join(2, None).await);
+        assert!(two.incarnation > one.incarnation);
+        let (_, row) = table.control(Statement::Look).await;
+        let first = Version::default();
+        assert_eq!((row.version, row.leader, row.published), (first, None, publish(&[])));
+
+        let (changed, row) = table.control(takeover(one, first, None, 1)).await;
+        assert!(changed, "{address}");
+        let version = Version { term: Term::new(1), beat: 0 };
+        assert_eq!((row.version, row.leader, row.reason), (version, Some(one), Reason::Silence));
+        assert_eq!(row.published, publish(&[2, 3]));
+        let (changed, _) = table.control(takeover(two, first, None, 1)).await;
+        assert!(!changed, "{address}: the state is another");
+        let (changed, _) = table.control(takeover(two, version, None, 2)).await;
+        assert!(!changed, "{address}: somebody leads");
+
+        let renew = |me, was| Statement::Renew { me, was, publish: publish(&[2]) };
+        let (changed, row) = table.control(renew(one, version)).await;
+        assert!(changed && row.version.beat == 1 && row.published == publish(&[2]), "{address}");
+        let (changed, _) = table.control(renew(one, version)).await;
+        assert!(!changed, "{address}: a beat behind");
+        let (changed, _) = table.control(renew(two, row.version)).await;
+        assert!(!changed, "{address}: another's");
+
+        let (changed, row) = table.control(takeover(two, row.version, Some(one), 2)).await;
+        assert!(changed && row.leader == Some(two), "{address}");
+        let (reason, successors) = (Reason::Resigned, publish(&[1]).successors);
+        let vacate = Statement::Vacate { me: two, was: row.version, reason, successors };
+        let (changed, row) = table.control(vacate).await;
+        assert!(changed && row.leader.is_none() && row.reason == Reason::Resigned, "{address}");
+        assert_eq!(row.version, Version { term: Term::new(2), beat: 1 });
+
+        let history = table.database.history("control", 10).await.unwrap();
+        let terms: Vec<_> =
+            history.iter().map(|reign| (reign.term.get(), reign.leader.get())).collect();
+        assert_eq!(terms, [(2, 2), (1, 1)], "{address}");
+        assert_eq!(history[0].former, Some(MemberId::new(1)));
+        assert_eq!(history[0].label, "it's \"me\"");
+        let standing = table.database.standing("control").await.unwrap().unwrap();
+        assert!(!standing.has_session_lock, "given back with the term");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_join_beat_are_swept_and_evicted_by_the_counter_that_stood_still() {
+    let directory = tempfile::tempdir().unwrap();
+    for address in addresses(&directory) {
+        let table = Table::open(&address, "members").await;
+        let (one, nine) = (table.join(1, Some(0.5)).await, table.join(9, None).await);
+        let score = Some(Score::new(&[2.0]).unwrap());
+        let (changed, _) = table.control(Statement::Heartbeat { me: one, score }).await;
+        assert!(changed, "{address}");
+        let Answer::Members(mut rows) = table.ask(Statement::Sweep { limit: 10 }).await else {
+            panic!("no rows")
+        };
+        rows.sort_by_key(|row| row.holder);
+        assert_eq!((rows[0].holder, rows[0].counter, rows[0].score), (one, 1, score), "{address}");
+        assert_eq!((rows[1].holder, rows[1].was_evicted, rows[1].score), (nine, true, None));
+        let evict = |counter| Statement::Evict { holder: one, counter };
+        assert_eq!(table.ask(evict(0)).await, Answer::Written(false), "{address}: it has beaten");
+        assert_eq!(table.ask(evict(1)).await, Answer::Written(true));
+        let (changed, _) = table.control(Statement::Heartbeat { me: one, score: None }).await;
+        assert!(!changed, "{address}: it is out");
+        let again = table.join(9, None).await;
+        assert!(again.incarnation > nine.incarnation, "{address}");
+        assert_eq!(table.ask(Statement::Leave { me: nine }).await, Answer::Written(false));
+        assert_eq!(table.ask(Statement::Leave { me: again }).await, Answer::Written(true));
+        assert_eq!(table.ask(Statement::Sweep { limit: 10 }).await, Answer::Members(Vec::new()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_are_preferred_by_the_leader_of_the_group_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    for address in addresses(&directory) {
+        let table = Table::open(&address, "roles").await;
+        let one = table.join(1, None).await;
+        table.control(takeover(one, Version::default(), None, 4)).await;
+        let changes = [(0, 1), (7, 2)].map(|(role, id)| (RoleId::new(role), MemberId::new(id)));
+        let prefer = |term| Statement::Prefer { term: Term::new(term), changes: changes.into() };
+        assert_eq!(table.ask(prefer(3)).await, Answer::Written(false), "{address}");
+        assert_eq!(table.ask(Statement::ReadRoles).await, Answer::Roles(Vec::new()));
+        for _ in 0..2 {
+            assert_eq!(table.ask(prefer(4)).await, Answer::Written(true), "{address}");
+        }
+        let Answer::Roles(mut roles) = table.ask(Statement::ReadRoles).await else { panic!() };
+        roles.sort_unstable();
+        assert_eq!(roles, changes);
+        let key = Key { role: Some(RoleId::new(7)), ..table.key.clone() };
+        let role = Table { database: table.database.clone(), key };
+        let (_, row) = role.control(Statement::Look).await;
+        assert_eq!((row.version, row.preferred), (Version::default(), Some(MemberId::new(2))));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_there_yet_is_said_with_what_to_do() {
+    let url = POSTGRES.lock().unwrap().url();
+    POSTGRES.lock().unwrap().sql("create database empty").unwrap();
+    let mut empty = url::Url::parse(&url).unwrap();
+    empty.set_path("/empty");
+    let address: Address = empty.as_str().parse().unwrap();
+    let error = Database::open(&address, PATIENCE).await.unwrap_err();
+    assert!(matches!(error, SqlError::NoSchema { .. }), "{error}");
+    assert!(error.to_string().contains("mandate sql init"), "{error}");
+    Database::make_schema(&address).await.unwrap();
+    Database::make_schema(&address).await.unwrap();
+    Database::open(&address, PATIENCE).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fenced_transaction_of_an_old_term_is_refused_on_every_database() {
+    let directory = tempfile::tempdir().unwrap();
+    let (old, new) = (Term::new(3), Term::new(4));
+    for address in addresses(&directory) {
+        Table::open(&address, "fence").await;
+        match &address {
+            Address::Sqlite(path) => {
+                let mut connection = rusqlite::Connection::open(path).unwrap();
+                for (term, passes) in [(old, true), (old, true), (new, true), (old, false)] {
+                    let transaction = connection.transaction().unwrap();
+                    let fenced = fence::sqlite(&transaction, "fence", None, term);
+                    assert_eq!(fenced.is_ok(), passes, "{address} {term}");
+                    transaction.commit().unwrap();
+                }
+            }
+            Address::Postgres(url) => {
+                let heard = tokio::sync::broadcast::Sender::new(1);
+                let (mut one, _) =
+                    crate::postgres::connect(url, PATIENCE, heard.clone()).await.unwrap();
+                let (mut two, _) = crate::postgres::connect(url, PATIENCE, heard).await.unwrap();
+                // Two of one term at once do not wait for each other.
+                let first = one.transaction().await.unwrap();
+                fence::postgres(&first, "fence", None, old).await.unwrap();
+                let second = two.transaction().await.unwrap();
+                // The row was made by the first, and is not there for the second before that has ended.
+                let raced = tokio::time::timeout(
+                    Duration::from_millis(300),
+                    fence::postgres(&second, "fence", None, old),
+                );
+                assert!(raced.await.is_err(), "only for the very first");
+                first.commit().await.unwrap();
+                drop(second);
+                let (first, second) =
+                    (one.transaction().await.unwrap(), two.transaction().await.unwrap());
+                fence::postgres(&first, "fence", None, old).await.unwrap();
+                fence::postgres(&second, "fence", None, old).await.unwrap();
+                first.commit().await.unwrap();
+                second.commit().await.unwrap();
+                let first = one.transaction().await.unwrap();
+                fence::postgres(&first, "fence", None, new).await.unwrap();
+                first.commit().await.unwrap();
+                let second = two.transaction().await.unwrap();
+                let refused = fence::postgres(&second, "fence", None, old).await;
+                assert!(matches!(refused, Err(fence::Refused::OldTerm(_))), "{refused:?}");
+            }
+            Address::MySql(url) => {
+                let mut connection = crate::mysql::connect(url, PATIENCE).await.unwrap();
+                for (term, passes) in [(old, true), (old, true), (new, true), (old, false)] {
+                    let mut transaction =
+                        connection.start_transaction(Default::default()).await.unwrap();
+                    let fenced = fence::mysql(&mut transaction, "fence", None, term).await;
+                    assert_eq!(fenced.is_ok(), passes, "{address} {term} {fenced:?}");
+                    transaction.commit().await.unwrap();
+                }
+            }
+        }
+    }
+}

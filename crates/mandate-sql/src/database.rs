@@ -1,7 +1,7 @@
 //! A database, shared by all members of a process that elect on it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mandate_proto::identity::{MemberId, Term};
@@ -26,8 +26,8 @@ const FIRST: Duration = Duration::from_secs(10);
 
 /// A database. Cheap to clone; its connections end with the last clone.
 ///
-/// It has two connections: one for what decides who leads, and one for what takes longer, opened when it is first
-/// needed. A leader and its successors have a third, in which a lock tells by its end that a process died.
+/// It has one connection for what decides who leads. A process that leads has one more for what takes longer, and one
+/// in which it holds a lock that tells by its end that the process died; its successors have one each to wait for that.
 #[derive(Clone, Debug)]
 pub struct Database {
     shared: Arc<Shared>,
@@ -37,10 +37,12 @@ pub struct Database {
 struct Shared {
     address: Address,
     control: Line,
-    chores: std::sync::OnceLock<Line>,
+    /// While a member of this process leads.
+    chores: Mutex<Option<Arc<Line>>>,
     heard: broadcast::Sender<String>,
-    /// How many members want to hear of changes.
+    /// How many members want to hear of changes, and how many lead.
     listeners: AtomicUsize,
+    leaders: AtomicUsize,
     patience: Duration,
     sentry: Sentry,
 }
@@ -102,9 +104,10 @@ impl Database {
         let shared = Shared {
             address: address.clone(),
             control,
-            chores: std::sync::OnceLock::new(),
+            chores: Mutex::new(None),
             heard,
             listeners: AtomicUsize::new(0),
+            leaders: AtomicUsize::new(0),
             patience,
             sentry: Sentry::new(address.clone()),
         };
@@ -178,37 +181,59 @@ impl Database {
         extra: &Extra,
     ) -> Result<Reply, Trouble> {
         let batch = statements::batch(key, statement, extra);
-        let line = self.line(statement);
-        if !std::ptr::eq(line, &self.shared.control) {
-            // Opened when it is first needed, and nothing that is urgent goes here.
-            line.connected(self.shared.patience).await.map_err(Trouble::refused)?;
-        }
-        let done = line.run(batch).await?;
+        let done = match self.chores(statement) {
+            None => self.shared.control.run(batch).await?,
+            Some(line) => {
+                // Opened when it is first needed, and nothing that is urgent goes here.
+                line.connected(self.shared.patience).await.map_err(Trouble::refused)?;
+                line.run(batch).await?
+            }
+        };
         statements::reply(statement, done)
     }
 
-    fn line(&self, statement: &Statement) -> &Line {
-        match statement {
-            Statement::Sweep { .. } | Statement::ReadRoles | Statement::Prefer { .. } => {
-                self.chores()
-            }
-            _ => &self.shared.control,
-        }
+    /// The connection for what takes longer, if this is such a thing.
+    fn chores(&self, statement: &Statement) -> Option<Arc<Line>> {
+        let takes_long = matches!(
+            statement,
+            Statement::Sweep { .. } | Statement::ReadRoles | Statement::Prefer { .. }
+        );
+        let mut chores = self.shared.chores.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = || {
+            let Shared { address, patience, heard, .. } = &*self.shared;
+            Arc::new(Line::open(address, *patience, heard.clone()))
+        };
+        takes_long.then(|| chores.get_or_insert_with(open).clone())
     }
 
-    fn chores(&self) -> &Line {
-        self.shared.chores.get_or_init(|| {
-            Line::open(&self.shared.address, self.shared.patience, self.shared.heard.clone())
-        })
+    /// One more member leads, or one less: what only leaders need ends with the last.
+    pub(crate) fn lead(&self, leads: bool) {
+        match leads {
+            true => {
+                self.shared.leaders.fetch_add(1, Ordering::Relaxed);
+            }
+            false if self.shared.leaders.fetch_sub(1, Ordering::Relaxed) == 1 => {
+                *self.shared.chores.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                self.shared.sentry.release();
+            }
+            false => {}
+        }
     }
 
     /// How many answers have come where this statement goes.
     pub(crate) fn answers(&self, statement: &Statement) -> u64 {
-        self.line(statement).answers()
+        match self.chores(statement) {
+            None => self.shared.control.answers(),
+            Some(line) => line.answers(),
+        }
     }
 
+    /// Nobody waits any more for a statement that was sent when so many answers had come.
     pub(crate) fn gave_up(&self, statement: &Statement, answers: u64) {
-        self.line(statement).gave_up(answers);
+        match self.chores(statement) {
+            None => self.shared.control.gave_up(answers),
+            Some(line) => line.gave_up(answers),
+        }
     }
 
     /// Names of groups whose rows have changed.
@@ -234,9 +259,16 @@ impl Database {
     }
 
     async fn read(&self, step: Step) -> Result<Vec<Done>, SqlError> {
-        let connected = self.chores().connected(FIRST).await;
+        self.read_batch(Batch::one(step)).await
+    }
+
+    /// Reads where nobody is kept waiting: a leader has a connection for it.
+    async fn read_batch(&self, batch: Batch) -> Result<Vec<Done>, SqlError> {
+        let chores = self.shared.chores.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let line = chores.as_deref().unwrap_or(&self.shared.control);
+        let connected = line.connected(FIRST).await;
         connected.map_err(|reason| self.unreachable(reason))?;
-        self.chores().run(Batch::one(step)).await.map_err(|trouble| self.failed(trouble))
+        line.run(batch).await.map_err(|trouble| self.failed(trouble))
     }
 
     fn failed(&self, trouble: Trouble) -> SqlError {
@@ -246,11 +278,9 @@ impl Database {
 
     /// The control row of a group; `None` if nobody has joined it yet.
     pub async fn standing(&self, group: &str) -> Result<Option<Standing>, SqlError> {
-        let connected = self.chores().connected(FIRST).await;
-        connected.map_err(|reason| self.unreachable(reason))?;
         let key = Key { group: group.to_owned(), role: None };
         let batch = statements::batch(&key, &Statement::Look, &Extra::default());
-        let done = self.chores().run(batch).await.map_err(|trouble| self.failed(trouble))?;
+        let done = self.read_batch(batch).await?;
         let row = rows::control(&done[0].rows).map_err(|trouble| self.failed(trouble))?;
         Ok(row.map(|ControlRow { control, session }| Standing {
             control,

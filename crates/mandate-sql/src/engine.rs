@@ -77,7 +77,8 @@ impl Sql {
             flights: HashMap::new(),
             session: None,
             waits: None,
-            listens: Listens { database: database.clone(), on: false },
+            listens: Wish::new(database, Database::listen),
+            leads: Wish::new(database, Database::lead),
             trouble: None,
         };
         let heard = database.heard();
@@ -100,17 +101,19 @@ impl Sql {
             let control = standing.map(|standing| standing.control);
             let leads = control.filter(|row| row.leader.is_some_and(|by| by.member == member));
             let round = control.map_or(Duration::ZERO, |control| control.published.round);
-            let signs = (row.incarnation, row.counter, leads.map(|control| control.version));
-            Ok::<_, SqlError>(Some((signs, round, row.label)))
+            // A leader renews its row, and everyone else beats.
+            let sign = (row.incarnation, row.counter, leads.map(|control| control.version));
+            Ok::<_, SqlError>(Some((sign, round, row.label)))
         };
         let Some((first, round, _)) = sign().await? else { return Ok(None) };
         let began = std::time::Instant::now();
         while began.elapsed() < round.mul_f64(1.5) {
             sleep((round / 8).max(Duration::from_millis(5))).await;
-            match sign().await? {
-                Some((now, _, label)) if now != first => return Ok(Some(label)),
-                Some(_) => {}
-                None => return Ok(None),
+            let Some((now, _, label)) = sign().await? else { return Ok(None) };
+            // That it leads no more is nothing that it has done.
+            let renewed = first.2.zip(now.2).is_some_and(|(before, now)| before != now);
+            if (now.0, now.1) != (first.0, first.1) || renewed {
+                return Ok(Some(label));
             }
         }
         Ok(None)
@@ -165,7 +168,8 @@ struct Driver {
     /// The lock that the row names, and the term.
     session: Option<(mandate_proto::identity::Term, i64)>,
     waits: Option<Waits>,
-    listens: Listens,
+    listens: Wish,
+    leads: Wish,
     /// What went wrong last, and how often in succession.
     trouble: Option<(String, u32)>,
 }
@@ -177,22 +181,27 @@ struct Waits {
     free: watch::Receiver<bool>,
 }
 
-/// Whether this member hears of changes.
-struct Listens {
+/// Something that this member wants of the database, or not, and that the database does if any member wants it.
+struct Wish {
     database: Database,
+    tell: fn(&Database, bool),
     on: bool,
 }
 
-impl Listens {
+impl Wish {
+    fn new(database: &Database, tell: fn(&Database, bool)) -> Self {
+        Wish { database: database.clone(), tell, on: false }
+    }
+
     fn set(&mut self, on: bool) {
         if self.on != on {
             self.on = on;
-            self.database.listen(on);
+            (self.tell)(&self.database, on);
         }
     }
 }
 
-impl Drop for Listens {
+impl Drop for Wish {
     fn drop(&mut self) {
         self.set(false);
     }
@@ -406,6 +415,7 @@ impl Driver {
         let leads = self.machine.mandate(self.now()).is_some();
         let is_next = self.machine.is_next() && !leads;
         self.listens.set(is_next);
+        self.leads.set(leads);
         let may_lead = self.machine.config().part() != Part::Observer;
         let wanted = self.session.filter(|_| is_next && may_lead);
         match (wanted, &self.waits) {

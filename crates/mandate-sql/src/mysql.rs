@@ -122,24 +122,27 @@ async fn collect(connection: &mut Conn, text: &str, expected: usize) -> Result<V
     while all.len() < expected {
         let changed = result.affected_rows();
         let rows: Vec<Row> = result.collect().await?;
-        let rows = rows.into_iter().map(|row| row.unwrap().into_iter().map(cell).collect());
+        let rows = rows.into_iter().map(cells);
         all.push(Done { changed, rows: rows.collect() });
     }
     result.drop_result().await?;
     Ok(all)
 }
 
-fn cell(value: mysql_async::Value) -> Value {
-    match value {
-        mysql_async::Value::Int(number) => Value::Int(number),
-        mysql_async::Value::UInt(number) => i64::try_from(number).map_or(Value::Null, Value::Int),
-        // The text protocol: numbers are digits.
+/// By the text protocol numbers are digits: the column says what they are.
+fn cells(row: Row) -> Vec<Value> {
+    let columns = row.columns();
+    let cell = |(column, value): (&mysql_async::Column, mysql_async::Value)| match value {
         mysql_async::Value::Bytes(bytes) => {
             let text = String::from_utf8_lossy(&bytes).into_owned();
-            text.parse().map_or(Value::Text(text), Value::Int)
+            match column.column_type().is_numeric_type() {
+                true => text.parse().map_or(Value::Text(text), Value::Int),
+                false => Value::Text(text),
+            }
         }
         _ => Value::Null,
-    }
+    };
+    columns.iter().zip(row.unwrap()).map(cell).collect()
 }
 
 /// Errors of the server say that nothing was done, but for those in which a commit may have been under way.

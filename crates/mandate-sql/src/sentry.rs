@@ -9,7 +9,7 @@
 //! lost is not taken for the one that follows it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
@@ -33,7 +33,7 @@ const MAX_WAITS: usize = 4;
 pub(crate) struct Sentry {
     address: Address,
     /// The lock that this process holds, once it wants one.
-    held: OnceLock<Holding>,
+    held: Mutex<Option<Holding>>,
     waits: Arc<Mutex<HashMap<i64, watch::Receiver<bool>>>>,
 }
 
@@ -51,17 +51,23 @@ impl Drop for Holding {
 
 impl Sentry {
     pub(crate) fn new(address: Address) -> Self {
-        Sentry { address, held: OnceLock::new(), waits: Arc::default() }
+        Sentry { address, held: Mutex::new(None), waits: Arc::default() }
     }
 
     /// The number of the lock that this process holds, once it does. It is taken when this is first asked.
     pub(crate) fn hold(&self) -> Option<i64> {
-        let holding = self.held.get_or_init(|| {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let holding = held.get_or_insert_with(|| {
             let (tell, number) = watch::channel(None);
             let task = tokio::spawn(keep(self.address.clone(), tell)).abort_handle();
             Holding { number, task }
         });
         *holding.number.borrow()
+    }
+
+    /// Lets it go: no member of this process leads any more.
+    pub(crate) fn release(&self) {
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Becomes true when the lock with this number is free; `None` if too many are waited for already.

@@ -58,6 +58,10 @@ impl Member {
             None => stagger.saturating_mul(row.published.successors.len() as u32 + 1) + jitter,
         };
         let (at, reason) = match row.leader {
+            // Who was named has a round to see it: everyone looks once a round.
+            None if row.reason == Reason::Transferred && !self.is_named(row) => {
+                (seen.since + round + turn(seen.jitter / 4), row.reason)
+            }
             // Most of the time there are few who could, and nothing to wait for.
             None => (seen.since + turn(seen.jitter / 4), row.reason),
             // Ours, and it has lapsed: nobody else has led since, if it still stands.
@@ -72,7 +76,9 @@ impl Member {
                 }
             }
         };
-        Some((self.abstains_until.map_or(at, |until| at.max(until)), reason))
+        // Whoever was named does not leave it to the others.
+        let abstains = self.abstains_until.filter(|_| !self.is_named(row));
+        Some((abstains.map_or(at, |until| at.max(until)), reason))
     }
 
     pub(super) fn join(&self) -> Statement {
@@ -212,7 +218,9 @@ impl Member {
         if term <= self.given_up || term < self.watch.highest {
             return;
         }
-        if self.leaving.is_some() || self.abstains_until.is_some_and(|until| now < until) {
+        let was_named = row.reason == Reason::Transferred;
+        let abstains = self.abstains_until.is_some_and(|until| now < until) && !was_named;
+        if self.leaving.is_some() || abstains {
             self.given_up = term;
             self.owe(me, term, Reason::Resigned);
         } else {
@@ -233,10 +241,27 @@ impl Member {
         let round = self.watch.round(&self.config);
         match (self.watch.rank_of(self.config.me), self.config.part) {
             (Some(_), Part::Candidate | Part::Role) => self.config.renew_every(round),
+            // In the first round of a term the leader comes to know who is to follow it, and we want to know, too.
+            (None, Part::Candidate) if self.watch.row().is_some_and(|row| self.is_young(row)) => {
+                self.config.renew_every(round).saturating_mul(2)
+            }
             // Heartbeats look once a round; this only comes when one of them is late.
             (None, Part::Candidate) => round.saturating_mul(2),
             (_, Part::Role | Part::Observer) => round,
         }
+    }
+
+    /// Whether the leader before has handed over to this member.
+    fn is_named(&self, row: &Control) -> bool {
+        row.leader.is_none()
+            && row.reason == Reason::Transferred
+            && row.published.successors.rank_of(self.config.me) == Some(0)
+    }
+
+    /// Whether its leader has hardly begun, and nobody is named to follow.
+    fn is_young(&self, row: &Control) -> bool {
+        let first_round = row.version.beat < u64::from(self.config.renewals);
+        row.leader.is_some() && row.published.successors.is_empty() && first_round
     }
 
     pub(super) fn begin_to_leave(&mut self, effects: &mut Fx) {

@@ -126,6 +126,9 @@ impl Member {
         match self.leading.roster.has(to) {
             _ if to == self.config.me => refuse(NoTransfer::NotAMember, effects),
             Some(false) => refuse(NoTransfer::NotAMember, effects),
+            Some(true) if self.leading.roster.suspected().any(|id| id == to) => {
+                refuse(NoTransfer::NoAnswer, effects);
+            }
             Some(true) if !self.leading.roster.candidates().any(|id| id == to) => {
                 refuse(NoTransfer::NoVote, effects);
             }

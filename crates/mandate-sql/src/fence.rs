@@ -125,7 +125,8 @@ pub(crate) fn functions(dialect: Dialect) -> Vec<String> {
 /// Transactions of the term that is there share the row. One of a newer term waits until they have ended, raises the
 /// row, and whoever of an older term comes then finds it so. Nobody first shares and then raises: two who do would
 /// wait for each other.
-const POSTGRES: &str = "create or replace function mandate_fence(g text, r bigint, t bigint) returns void as $$
+const POSTGRES: &str =
+    "create or replace function mandate_fence(g text, r bigint, t bigint) returns void as $$
 declare
   highest bigint;
 begin
@@ -133,7 +134,7 @@ begin
   update mandate_fence f set term = t where f.group_name = g and f.role = r and f.term < t;
   select f.term into highest from mandate_fence f where f.group_name = g and f.role = r for share;
   if highest <> t then
-    raise exception 'OLD: % (the highest that has written is %)', t, highest using errcode = '40001';
+    raise exception 'OLD: % (the highest that has written is %)', t, highest;
   end if;
 end
 $$ language plpgsql";

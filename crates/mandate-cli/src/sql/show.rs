@@ -1,6 +1,6 @@
 //! What the database itself says of a group: no daemon is asked, and nobody is disturbed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use mandate_proto::identity::MemberId;
@@ -60,6 +60,8 @@ struct ReignDocument {
 /// A group, as its rows show it.
 struct Seen {
     standing: Standing,
+    /// Whether the leader renews. A row alone does not tell: whoever leads may have died long ago.
+    renews: bool,
     members: Vec<MemberEntry>,
 }
 
@@ -82,14 +84,26 @@ impl Reader {
         Ok(Reader { runtime, database, group })
     }
 
+    /// Looks until the leader has renewed, or has not for a whole lease.
     fn look(&self) -> anyhow::Result<Seen> {
         self.runtime.block_on(async {
-            let standing = self.database.standing(&self.group).await?;
-            let standing =
-                standing.with_context(|| format!("nobody has joined {} yet", self.group))?;
+            let first = self.standing().await?;
+            let (began, lease) = (Instant::now(), first.control.published.lease);
+            let mut standing = first;
+            let mut renews = first.control.leader.is_none();
+            while !renews && began.elapsed() <= lease.mul_f64(1.1) {
+                tokio::time::sleep((lease / 20).max(Duration::from_millis(5))).await;
+                standing = self.standing().await?;
+                renews = standing.control.version != first.control.version;
+            }
             let members = self.database.members(&self.group).await?;
-            Ok(Seen { standing, members })
+            Ok(Seen { standing, renews, members })
         })
+    }
+
+    async fn standing(&self) -> anyhow::Result<Standing> {
+        let standing = self.database.standing(&self.group).await?;
+        standing.with_context(|| format!("nobody has joined {} yet", self.group))
     }
 
     fn history(&self) -> anyhow::Result<Vec<Reigned>> {
@@ -99,7 +113,7 @@ impl Reader {
 
 impl Seen {
     fn leader(&self) -> Option<MemberId> {
-        self.standing.control.leader.map(|leader| leader.member)
+        self.standing.control.leader.filter(|_| self.renews).map(|leader| leader.member)
     }
 
     fn label(&self, member: MemberId) -> &str {
@@ -142,7 +156,14 @@ impl Seen {
                 self.label(leader),
                 because(control.reason)
             ),
-            None => format!("nobody leads {group}: {}", because(control.reason)),
+            None => match control.leader {
+                Some(gone) => format!(
+                    "nobody leads {group}: {} led in term {term}, and has not renewed its lease ({})",
+                    gone.member,
+                    self.label(gone.member)
+                ),
+                None => format!("nobody leads {group}: {}", because(control.reason)),
+            },
         };
         text += &format!(
             "\n\n  rounds of {}, a lease of {}{}\n",
@@ -302,7 +323,9 @@ pub(crate) fn observe(address: &Address, at: &WhereArgs, format: Format) -> anyh
                 let control = standing.control;
                 let now = (control.version.term, control.leader);
                 if before.replace(now) != Some(now) {
-                    let seen = reader.look()?;
+                    let members =
+                        reader.runtime.block_on(reader.database.members(&reader.group))?;
+                    let seen = Seen { standing, renews: true, members };
                     match format {
                         Format::Json => output::print_json(&seen.document(&reader.group))?,
                         Format::Text => {

@@ -11,8 +11,8 @@ use mandate_proto::identity::MemberId;
 use crate::args::StartArgs;
 use crate::exit::Exit;
 use crate::logging;
-use crate::node::{NodeConfig, start_peer};
-use crate::sql::{MemberArgs, Started};
+use crate::node::{NodeConfig, PeerConfig, start_peer};
+use crate::sql::MemberArgs;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ActorArgs {
@@ -41,14 +41,14 @@ pub(crate) fn run(args: &ActorArgs) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Runtime::new().context("could not start")?;
     runtime.block_on(async {
         match &args.config {
-            Some(config) => of_peers(args, &NodeConfig::read(config)?).await,
+            Some(config) => of_peers(args, &NodeConfig::read_peer(config)?).await,
             None => on_database(args).await,
         }
     })?;
     Ok(Exit::Success)
 }
 
-async fn of_peers(args: &ActorArgs, config: &NodeConfig) -> anyhow::Result<()> {
+async fn of_peers(args: &ActorArgs, config: &PeerConfig) -> anyhow::Result<()> {
     let peer = start_peer(config, args.start.start()).await?;
     let behaviour = args.behaviour(config.protocol.me());
     let election = peer.election().clone();
@@ -57,8 +57,7 @@ async fn of_peers(args: &ActorArgs, config: &NodeConfig) -> anyhow::Result<()> {
 
 async fn on_database(args: &ActorArgs) -> anyhow::Result<()> {
     let address = args.database.at.url.as_ref().context("give --config or --url")?;
-    let Started { member, .. } =
-        args.database.start(address, args.database.at.group_or("lab")).await?;
+    let member = args.database.resolve(address, args.database.at.group_or("lab"))?.start().await?;
     let behaviour = args.behaviour(member.me());
     let election = member.election().clone();
     Ok(actor::run(election, behaviour, async || member.shutdown().await).await?)

@@ -158,7 +158,7 @@ impl Handles for Peers {
         let group = PeerGroup::make(Peers { with_cables: false, ..*self }, size, directory)?;
         let mut handles = Vec::new();
         for member in (1..=size).map(MemberId::new) {
-            let config = NodeConfig::read(&group.configuration(member))?;
+            let config = NodeConfig::read_peer(&group.configuration(member))?;
             let peer = start_peer(&config, Start::New).await?;
             handles.push(PeerHandle { member, peer });
         }

@@ -26,6 +26,7 @@ use super::access::{Access, admit};
 use super::chronicle::{Chronicle, EventDocument};
 use super::document::{About, ElectionDocument, PeerDocument, StatusDocument};
 use super::mandate_api::{self, Holders};
+use super::member::Member;
 use super::metrics::Metrics;
 use super::page;
 use super::serve::Connection;
@@ -34,6 +35,7 @@ use super::serve::Connection;
 #[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) election: Election,
+    pub(crate) member: Arc<Member>,
     pub(crate) about: Arc<About>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) chronicle: Arc<Chronicle>,
@@ -336,7 +338,7 @@ impl Node {
         if !self.about.has_terms {
             return Err(NoTransfer::Unsupported);
         }
-        if to == self.about.me || !self.about.members.contains(&to) {
+        if !self.member.others().await.iter().any(|other| other.id == to) {
             return Err(NoTransfer::NotAMember);
         }
         if status.suspected.contains(&to) {
@@ -347,6 +349,7 @@ impl Node {
 
     async fn current(&self) -> Option<StatusDocument> {
         let status = self.election.status().await?;
-        Some(self.about.status(&status, self.chronicle.started_ms()))
+        let others = self.member.others().await;
+        Some(self.about.status(&status, &others, self.chronicle.started_ms()))
     }
 }

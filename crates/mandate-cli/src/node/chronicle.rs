@@ -160,6 +160,13 @@ impl Chronicle {
                 kept.elections.push_front(about.election(record, document.at_ms));
                 kept.elections.truncate(ELECTIONS);
             }
+            Event::OnDatabase(registers::Event::Reigned(reign)) => {
+                kept.end_reign(reign.leader.map(|_| reign.term.get()), document.at_ms);
+                if let Some(election) = about.reign(reign, document.at_ms) {
+                    kept.elections.push_front(election);
+                    kept.elections.truncate(ELECTIONS);
+                }
+            }
             Event::Changed(State::Electing) => kept.end_reign(None, document.at_ms),
             Event::Changed(State::Following { term, .. } | State::Leading { term }) => {
                 kept.end_reign(Some(term.get()), document.at_ms);
@@ -228,7 +235,6 @@ mod tests {
         About {
             group: "test".into(),
             me: MemberId::new(1),
-            members: vec![MemberId::new(1), MemberId::new(2)],
             guarantee: "fenced".into(),
             lease: None,
             has_terms: true,

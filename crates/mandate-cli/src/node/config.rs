@@ -13,6 +13,7 @@ use serde::Deserialize;
 use super::access::{AccessFiles, AccessTable};
 use super::tables::{self, Tables};
 use crate::input;
+use crate::sql::SqlConfig;
 
 /// A configuration is a page or two.
 const MAX_BYTES: u64 = 1 << 20;
@@ -60,26 +61,38 @@ pub(crate) const EXAMPLE: &str = r#"A configuration file:
   every = "10s"
   threshold = 0.1
   tenure = "60s"
-  shadow = false               # true: only say what would be done"#;
+  shadow = false               # true: only say what would be done
+
+On a database instead, with nothing but `group` and `api` from above, and [election] without `lease` and `timeout`:
+
+  engine = "sql"
+  group = "orders"
+  member = "p1"                # may be left out: a number is drawn
+  api = "127.0.0.1:8101"
+
+  [database]
+  url = "postgres://mandate@db.example/orders"   # or url_file, where it holds a password
+  round = "1s"                 # between heartbeats; a lease is a round and a quarter"#;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    engine: Option<String>,
     group: String,
-    member: String,
-    listen: SocketAddr,
-    state: PathBuf,
+    member: Option<String>,
+    listen: Option<SocketAddr>,
+    state: Option<PathBuf>,
     api: SocketAddr,
     #[serde(default)]
     api_access: AccessTable,
     #[serde(default)]
     peers: BTreeMap<String, String>,
-    tls: Tls,
-    #[serde(default)]
-    detection: tables::Detection,
+    tls: Option<Tls>,
+    detection: Option<tables::Detection>,
     #[serde(default)]
     election: tables::Election,
     moves: Option<tables::Moves>,
+    database: Option<tables::Database>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -94,10 +107,24 @@ struct Tls {
 #[derive(Debug)]
 pub(crate) struct NodeConfig {
     pub(crate) group: String,
-    pub(crate) listen: SocketAddr,
-    pub(crate) state: PathBuf,
     pub(crate) api: SocketAddr,
     pub(crate) access: AccessFiles,
+    pub(crate) engine: EngineConfig,
+}
+
+/// What elects.
+#[derive(Debug)]
+pub(crate) enum EngineConfig {
+    Peer(Box<PeerConfig>),
+    Sql(Box<SqlConfig>),
+}
+
+/// A member of the peer engine.
+#[derive(Debug)]
+pub(crate) struct PeerConfig {
+    pub(crate) group: String,
+    pub(crate) listen: SocketAddr,
+    pub(crate) state: PathBuf,
     pub(crate) peers: BTreeMap<MemberId, String>,
     pub(crate) ca: PathBuf,
     pub(crate) certificate: PathBuf,
@@ -105,25 +132,49 @@ pub(crate) struct NodeConfig {
     pub(crate) protocol: Protocol,
 }
 
-impl NodeConfig {
+impl PeerConfig {
     /// Where certificates and key are.
     pub(crate) fn identity_files(&self) -> IdentityFiles {
         let (ca, chain, key) = (self.ca.clone(), self.certificate.clone(), self.key.clone());
         IdentityFiles { ca, chain, key }
     }
+}
 
+impl NodeConfig {
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = input::read_text(path, MAX_BYTES)?;
         NodeConfig::parse(&text, path.parent().unwrap_or(Path::new("")))
             .with_context(|| format!("{} cannot be used", path.display()))
     }
 
+    /// The same, of a member of the peer engine.
+    pub(crate) fn read_peer(path: &Path) -> anyhow::Result<PeerConfig> {
+        match NodeConfig::read(path)?.engine {
+            EngineConfig::Peer(config) => Ok(*config),
+            EngineConfig::Sql(_) => anyhow::bail!("{} is of another engine", path.display()),
+        }
+    }
+
     fn parse(text: &str, directory: &Path) -> anyhow::Result<Self> {
         let file: File = toml::from_str(text)?;
-        let access = file.api_access.resolve(file.api, directory)?;
-        let me: MemberId = file.member.parse().context("member")?;
+        let (group, api) = (file.group.clone(), file.api);
+        let access = file.api_access.resolve(api, directory)?;
+        let engine = match file.engine.as_deref().unwrap_or("peer") {
+            "peer" => EngineConfig::Peer(Box::new(file.peer(directory)?)),
+            "sql" => EngineConfig::Sql(Box::new(file.sql(directory)?)),
+            other => anyhow::bail!("engine is `{other}`, and must be peer or sql"),
+        };
+        Ok(NodeConfig { group, api, access, engine })
+    }
+}
+
+impl File {
+    fn peer(self, directory: &Path) -> anyhow::Result<PeerConfig> {
+        anyhow::ensure!(self.database.is_none(), "[database] needs engine = \"sql\"");
+        let me = self.member.context("member is missing: which one is this?")?;
+        let me: MemberId = me.parse().context("member")?;
         let mut peers = BTreeMap::new();
-        for (id, address) in &file.peers {
+        for (id, address) in &self.peers {
             let id: MemberId = id.parse().with_context(|| format!("[peers] {id}"))?;
             anyhow::ensure!(id != me, "[peers] names {me}, which is this member itself");
             let has_port =
@@ -131,22 +182,42 @@ impl NodeConfig {
             anyhow::ensure!(has_port, "[peers] {id} is `{address}`: write host:port");
             peers.insert(id, address.clone());
         }
-        let tables =
-            Tables { detection: file.detection, election: file.election, moves: file.moves };
+        let detection = self.detection.unwrap_or_default();
+        let tables = Tables { detection, election: self.election, moves: self.moves };
         let protocol = tables.protocol(me, peers.keys().copied())?;
+        let tls = self.tls.context("[tls] is missing; see `mandate certs`")?;
+        let state =
+            self.state.context("state is missing: a file for what must not be forgotten")?;
         let beside = |path: &Path| directory.join(path);
-        Ok(NodeConfig {
-            group: file.group,
-            listen: file.listen,
-            state: beside(&file.state),
-            api: file.api,
-            access,
+        Ok(PeerConfig {
+            group: self.group,
+            listen: self.listen.context("listen is missing: an address for the other members")?,
+            state: beside(&state),
             peers,
-            ca: beside(&file.tls.ca),
-            certificate: beside(&file.tls.certificate),
-            key: beside(&file.tls.key),
+            ca: beside(&tls.ca),
+            certificate: beside(&tls.certificate),
+            key: beside(&tls.key),
             protocol,
         })
+    }
+
+    fn sql(self, directory: &Path) -> anyhow::Result<SqlConfig> {
+        let meaningless = [
+            ("listen", self.listen.is_some()),
+            ("state", self.state.is_some()),
+            ("[peers]", !self.peers.is_empty()),
+            ("[tls]", self.tls.is_some()),
+            ("[detection]", self.detection.is_some()),
+            ("[moves]", self.moves.is_some()),
+        ];
+        for (name, is_there) in meaningless {
+            anyhow::ensure!(!is_there, "{name} has no meaning with engine = \"sql\": take it out");
+        }
+        let member = self.member.map(|member| member.parse().context("member")).transpose()?;
+        let database = self.database.context("[database] is missing: say at least its url")?;
+        let address = database.address(directory)?;
+        let config = self.election.on_database(member.unwrap_or(MemberId::new(0)), &database)?;
+        Ok(SqlConfig { group: self.group, address, member, config })
     }
 }
 
@@ -154,19 +225,49 @@ impl NodeConfig {
 mod tests {
     use super::*;
 
-    /// The file of the help text itself.
+    /// The first file of the help text itself.
     fn example() -> String {
-        let lines = EXAMPLE.lines().skip(1);
+        let lines = EXAMPLE.lines().skip(1).take_while(|line| !line.starts_with("On a database"));
         lines.map(|line| line.strip_prefix("  ").unwrap_or(line)).collect::<Vec<_>>().join("\n")
     }
 
     #[test]
     fn the_example_of_the_help_can_be_used() {
         let config = NodeConfig::parse(&example(), Path::new("/etc/orders")).unwrap();
+        let EngineConfig::Peer(config) = config.engine else { panic!("no database is named") };
         assert_eq!(config.state, Path::new("/etc/orders/p1.state"));
         assert_eq!(config.protocol.members().len(), 3);
         let Protocol::Pole(member) = config.protocol else { panic!("leases are by score") };
         assert!(member.moves().is_some() && member.wanted().is_some());
+    }
+
+    /// The other one.
+    fn on_database() -> String {
+        let lines = EXAMPLE.lines().skip_while(|line| !line.starts_with("On a database")).skip(1);
+        lines.map(|line| line.strip_prefix("  ").unwrap_or(line)).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn a_member_on_a_database_needs_little_and_is_told_what_has_no_meaning() {
+        let config = NodeConfig::parse(&on_database(), Path::new("")).unwrap();
+        let EngineConfig::Sql(config) = config.engine else { panic!("a database is named") };
+        assert_eq!(config.member, Some(MemberId::new(1)));
+        assert_eq!(config.config.round().as_secs(), 1);
+        for (from, to, expected) in [
+            ("group =", "listen = \"127.0.0.1:1\"\ngroup =", "listen has no meaning"),
+            ("\"sql\"", "\"etcd\"", "must be peer or sql"),
+            ("url =", "url_file = \"u\"\nurl =", "url or url_file, not both"),
+            ("\"postgres:", "\"oracle:", "must begin with"),
+            ("\"1s\" ", "\"1ms\" ", "rounds must be at least"),
+            ("round =", "rounds =", "unknown field"),
+        ] {
+            let text = on_database().replacen(from, to, 1);
+            let error = format!("{:#}", NodeConfig::parse(&text, Path::new("")).unwrap_err());
+            assert!(error.contains(expected), "{to}: {error}");
+        }
+        let lease = format!("{}\n[election]\nlease = \"1s\"", on_database());
+        let error = format!("{:#}", NodeConfig::parse(&lease, Path::new("")).unwrap_err());
+        assert!(error.contains("[election] lease has no meaning"), "{error}");
     }
 
     #[test]

@@ -6,15 +6,18 @@ use std::time::Duration;
 use mandate_proto::identity::MemberId;
 use mandate_proto::oracle::{Candidate, Measure, Oracle, Standing, describe};
 use mandate_proto::pole::installation::Reason;
+use mandate_proto::registers::Reign;
 use mandate_runtime::event::{Cause, Record};
 use mandate_runtime::{ElectionState, Status};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::chronicle::now_ms;
+use super::member::Other;
 use super::quality::QualityDocument;
 use crate::oracle_rank::reason;
 use crate::output::ms;
+use crate::sql::words::{because, reason_name};
 
 /// A member's state.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -55,6 +58,9 @@ pub(crate) struct StatusDocument {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct PeerDocument {
     pub(crate) id: String,
+    /// Who it is, for people; of members that elect on a database.
+    #[serde(default)]
+    pub(crate) label: Option<String>,
     pub(crate) suspected: bool,
     pub(crate) round_trip_ms: Option<f64>,
     pub(crate) requests: f64,
@@ -96,7 +102,6 @@ pub(crate) struct CandidateDocument {
 pub(crate) struct About {
     pub(crate) group: String,
     pub(crate) me: MemberId,
-    pub(crate) members: Vec<MemberId>,
     pub(crate) guarantee: String,
     /// How long a lease lasts; `None` without leases.
     pub(crate) lease: Option<Duration>,
@@ -106,7 +111,12 @@ pub(crate) struct About {
 }
 
 impl About {
-    pub(crate) fn status(&self, status: &Status, started_ms: u64) -> StatusDocument {
+    pub(crate) fn status(
+        &self,
+        status: &Status,
+        others: &[Other],
+        started_ms: u64,
+    ) -> StatusDocument {
         let (name, leader, term) = match &status.state {
             ElectionState::Electing => ("electing", None, None),
             ElectionState::Stopped => ("stopped", None, None),
@@ -140,20 +150,9 @@ impl About {
             figures: self.figures(&status.standing),
             values: self.values(&status.standing),
             not_a_candidate: status.standing.err().map(|reason| reason.to_string()),
-            members: self.peers(status),
+            members: others.iter().map(|other| peer(other, status)).collect(),
             quality: vec![QualityDocument::new(&status.detection)],
         }
-    }
-
-    fn peers(&self, status: &Status) -> Vec<PeerDocument> {
-        let others = self.members.iter().filter(|id| **id != self.me);
-        let peer = |id: &MemberId| PeerDocument {
-            id: id.to_string(),
-            suspected: status.suspected.contains(id),
-            round_trip_ms: status.view.round_trips.get(id).copied().map(ms),
-            requests: status.view.request_rates.get(id).copied().unwrap_or(0.0),
-        };
-        others.map(peer).collect()
     }
 
     fn figures(&self, standing: &Standing) -> BTreeMap<String, String> {
@@ -174,6 +173,25 @@ impl About {
     ) -> impl Iterator<Item = (Measure, f64)> + use<'a, '_> {
         let values = standing.as_ref().map_or(&[][..], |measured| measured.values.components());
         self.oracle.terms().iter().zip(values).map(|(term, value)| (term.measure, *value))
+    }
+
+    /// A term that began on a database, seen at that time of day; `None` if it ended.
+    pub(crate) fn reign(&self, reign: &Reign, at_ms: u64) -> Option<ElectionDocument> {
+        Some(ElectionDocument {
+            term: reign.term.get(),
+            leader: reign.leader?.to_string(),
+            former: reign.former.map(|former| former.to_string()),
+            cause: reason_name(reign.reason).into(),
+            why: because(reign.reason).into(),
+            at_ms,
+            until_ms: None,
+            ended: None,
+            selection_ms: 0.0,
+            installation_ms: 0.0,
+            rounds: 1,
+            suspected: Vec::new(),
+            candidates: Vec::new(),
+        })
     }
 
     /// An election that ended at that time of day.
@@ -199,6 +217,17 @@ impl About {
             suspected: record.suspected.iter().map(MemberId::to_string).collect(),
             candidates: record.ranking.candidates.iter().map(candidate).collect(),
         }
+    }
+}
+
+/// Another member, as seen from this one.
+fn peer(other: &Other, status: &Status) -> PeerDocument {
+    PeerDocument {
+        id: other.id.to_string(),
+        label: other.label.clone(),
+        suspected: status.suspected.contains(&other.id),
+        round_trip_ms: status.view.round_trips.get(&other.id).copied().map(ms),
+        requests: status.view.request_rates.get(&other.id).copied().unwrap_or(0.0),
     }
 }
 

@@ -23,7 +23,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use mandate_proto::identity::Term;
-use mandate_runtime::{Election, Mandate, Protocol};
+use mandate_runtime::{Election, Mandate, Promise};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -103,11 +103,10 @@ pub(crate) struct MandateDocument {
 }
 
 impl Holders {
-    pub(crate) fn new(protocol: &Protocol) -> Self {
-        let lease = protocol.guarantee().lease();
+    pub(crate) fn new(promise: Promise, moves: bool) -> Self {
         Holders {
-            of: lease.unwrap_or(HOLD_WITHOUT_LEASE).min(MAX_HOLD),
-            moves: protocol.moves_leaders(),
+            of: promise.lease().unwrap_or(HOLD_WITHOUT_LEASE).min(MAX_HOLD),
+            moves,
             book: Mutex::default(),
             enders: watch::Sender::new(0),
         }

@@ -5,17 +5,19 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use mandate_peer::Peer;
 use mandate_peer::links::Links;
 use mandate_proto::identity::MemberId;
+use mandate_proto::registers;
 use mandate_runtime::Event;
 
 use super::document::StatusDocument;
+use super::member::Member;
+use crate::sql::words::reason_name;
 
 /// Counted since the start.
 pub(crate) struct Metrics {
     counts: Mutex<Counts>,
-    peer: Arc<Peer>,
+    member: Arc<Member>,
 }
 
 #[derive(Debug, Default)]
@@ -29,8 +31,8 @@ struct Counts {
 }
 
 impl Metrics {
-    pub(crate) fn new(peer: Arc<Peer>) -> Self {
-        Metrics { counts: Mutex::default(), peer }
+    pub(crate) fn new(member: Arc<Member>) -> Self {
+        Metrics { counts: Mutex::default(), member }
     }
 
     /// Counts an event of member `me`.
@@ -42,6 +44,13 @@ impl Metrics {
                 let reason = format!("{:?}", record.cause);
                 *counts.transitions.entry((to, reason)).or_default() += 1;
             }
+            Event::OnDatabase(registers::Event::Reigned(reign)) if reign.leader.is_some() => {
+                let to = if reign.leader == Some(me) { "leading" } else { "following" };
+                let reason = reason_name(reign.reason).to_owned();
+                *counts.transitions.entry((to, reason)).or_default() += 1;
+            }
+            Event::OnDatabase(registers::Event::Removed { .. }) => counts.suspicions += 1,
+            Event::OnDatabase(registers::Event::Evicted { .. }) => counts.mistakes += 1,
             Event::Suspected { suspected: true, .. } => counts.suspicions += 1,
             Event::Suspected { suspected: false, .. } => counts.mistakes += 1,
             Event::Moved(_) => counts.moves += 1,
@@ -67,12 +76,14 @@ impl Metrics {
         page.value(&[], counts.mistakes as f64);
         page.counter("mandate_moves_total", "Moves by score whose effect is known.");
         page.value(&[], counts.moves as f64);
-        if let Some(left) = self.peer.certificate_expires().map(seconds_until) {
-            let help = "Until this member's certificate expires; negative once it has.";
-            page.gauge("mandate_certificate_expires_seconds", help);
-            page.value(&[], left);
+        if let Some(peer) = self.member.peer() {
+            if let Some(left) = peer.certificate_expires().map(seconds_until) {
+                let help = "Until this member's certificate expires; negative once it has.";
+                page.gauge("mandate_certificate_expires_seconds", help);
+                page.value(&[], left);
+            }
+            page.traffic(peer.links());
         }
-        page.traffic(self.peer.links());
         page.text
     }
 }

@@ -3,13 +3,10 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use mandate_peer::links::Identity;
-use mandate_peer::{Peer, PeerSetup};
 use mandate_proto::identity::Term;
 use mandate_proto::nfd_l::Reason;
-use mandate_proto::oracle::Oracle;
 use mandate_runtime::event::State;
-use mandate_runtime::{Event, Promise, Protocol, Start};
+use mandate_runtime::{Event, Promise, Start};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::broadcast::error::RecvError;
 
@@ -26,6 +23,7 @@ pub(crate) mod chronicle;
 mod config;
 pub(crate) mod document;
 pub(crate) mod mandate_api;
+mod member;
 mod metrics;
 pub(crate) mod page;
 pub(crate) mod quality;
@@ -36,9 +34,10 @@ use access::Access;
 pub(crate) use api::openapi;
 pub(crate) use certificates::follow as follow_certificates;
 use chronicle::Chronicle;
-pub(crate) use config::{EXAMPLE, NodeConfig};
+pub(crate) use config::{EXAMPLE, EngineConfig, NodeConfig, PeerConfig};
 use document::About;
 use mandate_api::Holders;
+pub(crate) use member::{Member, start_peer};
 use metrics::Metrics;
 use serve::Door;
 
@@ -54,31 +53,30 @@ async fn serve(config: NodeConfig, start: Start) -> anyhow::Result<()> {
     let access = Access::load(&config.access, config.api)?;
     // Taken first: if the address is in use, nothing else has begun.
     let door = Door::open(config.api, config.access.tls.as_ref()).await?;
-    let peer = start_peer(&config, start).await?;
+    let member = Arc::new(Member::start(&config, start).await?);
+    let promise = member.promise();
     let about = Arc::new(About {
         group: config.group.clone(),
-        me: config.protocol.me(),
-        members: config.protocol.members().to_vec(),
-        guarantee: match config.protocol.guarantee() {
+        me: member.me(),
+        guarantee: match promise {
             Promise::Overlap => "overlap".into(),
             Promise::Fenced => "fenced".into(),
             Promise::Leased { lease } => format!("leased, {}", readable(lease)),
         },
-        oracle: match &config.protocol {
-            Protocol::Pole(member) => member.oracle().clone(),
-            Protocol::NfdL { .. } => Oracle::constant(),
-        },
-        lease: config.protocol.guarantee().lease(),
-        has_terms: config.protocol.guarantee() != Promise::Overlap,
+        oracle: member.oracle().clone(),
+        lease: promise.lease(),
+        has_terms: promise != Promise::Overlap,
     });
-    let peer = Arc::new(peer);
-    tokio::spawn(follow_certificates(peer.renewal(config.identity_files()), true));
-    let metrics = Arc::new(Metrics::new(peer.clone()));
+    if let (Some(peer), EngineConfig::Peer(config)) = (member.peer(), &config.engine) {
+        tokio::spawn(follow_certificates(peer.renewal(config.identity_files()), true));
+    }
+    let metrics = Arc::new(Metrics::new(member.clone()));
     let chronicle = Arc::new(Chronicle::new());
-    let holders = Arc::new(Holders::new(&config.protocol));
-    let election = peer.election().clone();
+    let holders = Arc::new(Holders::new(promise, member.moves_leaders()));
+    let election = member.election().clone();
     let node = api::Node {
         election: election.clone(),
+        member: member.clone(),
         about,
         metrics,
         chronicle,
@@ -86,10 +84,10 @@ async fn serve(config: NodeConfig, start: Start) -> anyhow::Result<()> {
     };
     tokio::spawn(narrate(node.clone()));
     output::print(format!(
-        "{} of {}: members at {}, api at {}",
+        "{} of {}: {}, api at {}",
         node.about.me,
         node.about.group,
-        peer.local_addr(),
+        member.meets(),
         door.url()?
     ))?;
     let mut served = tokio::spawn(door.serve(api::router(node, access)));
@@ -103,32 +101,16 @@ async fn serve(config: NodeConfig, start: Start) -> anyhow::Result<()> {
     // While the api still answers, so that whoever holds the mandate hears of it.
     let _ending = holders.end().await;
     served.abort();
-    peer.shutdown().await;
+    member.shutdown().await;
     Ok(())
-}
-
-/// Starts the member that a configuration describes.
-pub(crate) async fn start_peer(config: &NodeConfig, start: Start) -> anyhow::Result<Peer> {
-    let files = config.identity_files();
-    let identity = Identity::from_files(&files.ca, &files.chain, &files.key)?;
-    let setup = PeerSetup {
-        group: config.group.clone(),
-        listen: config.listen,
-        peers: config.peers.clone(),
-        identity,
-        protocol: config.protocol.clone(),
-        state: config.state.clone(),
-        start,
-    };
-    Ok(Peer::start(setup).await?)
 }
 
 /// Takes note of what happens and says it, as it happens.
 async fn narrate(node: api::Node) {
-    let api::Node { election, about, metrics, chronicle, holders: _ } = node;
+    let api::Node { election, member, about, metrics, chronicle, holders: _ } = node;
     let mut events = election.events();
-    // The handle would keep the member alive.
-    drop(election);
+    // The handles would keep the member alive.
+    drop((election, member));
     loop {
         match events.recv().await {
             Ok(event) => {

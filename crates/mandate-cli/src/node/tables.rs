@@ -1,5 +1,6 @@
 //! The tables of a configuration that say how a group elects: detection, election, moves.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -8,11 +9,21 @@ use mandate_proto::nfd_l;
 use mandate_proto::oracle::{Oracle, Preference};
 use mandate_proto::pole::installation::Guarantee;
 use mandate_proto::pole::member::{self, Config};
+use mandate_proto::registers;
 use mandate_runtime::Protocol;
+use mandate_sql::Address;
 use serde::Deserialize;
+
+use crate::input;
 
 /// Heartbeats closer together than this are hardly anyone's wish.
 const MIN_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Time between heartbeats on a database, unless told otherwise.
+const DEFAULT_ROUND: Duration = Duration::from_secs(1);
+
+/// An address is a line.
+const MAX_URL_BYTES: u64 = 4096;
 
 /// All of them.
 #[derive(Debug)]
@@ -63,6 +74,67 @@ pub(super) struct Moves {
     tenure: Option<String>,
     #[serde(default)]
     shadow: bool,
+}
+
+/// Where members meet that elect on a database.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Database {
+    url: Option<String>,
+    url_file: Option<PathBuf>,
+    round: Option<String>,
+}
+
+impl Database {
+    /// Which one. A file with the line is beside the configuration unless its path is absolute.
+    pub(super) fn address(&self, directory: &Path) -> anyhow::Result<Address> {
+        let text = match (&self.url, &self.url_file) {
+            (Some(url), None) => url.clone(),
+            (None, Some(file)) => input::read_text(&directory.join(file), MAX_URL_BYTES)?,
+            _ => anyhow::bail!("[database] needs url or url_file, not both"),
+        };
+        let address: Address = text.trim().parse().context("[database] url")?;
+        Ok(match address {
+            Address::Sqlite(path) => Address::Sqlite(directory.join(path)),
+            address => address,
+        })
+    }
+}
+
+impl Election {
+    /// How a member elects on a database.
+    pub(super) fn on_database(
+        &self,
+        me: MemberId,
+        database: &Database,
+    ) -> anyhow::Result<registers::Config> {
+        for (name, is_there) in
+            [("lease", self.lease.is_some()), ("timeout", self.timeout.is_some())]
+        {
+            anyhow::ensure!(
+                !is_there,
+                "[election] {name} has no meaning with engine = \"sql\": [database] round decides it"
+            );
+        }
+        let round = time("[database] round", &database.round)?.unwrap_or(DEFAULT_ROUND);
+        let guarantee = match self.guarantee.as_deref() {
+            None | Some("leased") => registers::Guarantee::Leased,
+            Some("fenced") => registers::Guarantee::Fenced,
+            Some(other) => anyhow::bail!(
+                "[election] guarantee is `{other}`, and must be leased or fenced with engine = \"sql\""
+            ),
+        };
+        let mut config = registers::Config::new(me, round).context("[database] round")?;
+        config = config.with_guarantee(guarantee);
+        if let Some(allowance) = self.drift_per_mille {
+            config =
+                config.with_allowance(allowance.into()).context("[election] drift_per_mille")?;
+        }
+        if let Some(oracle) = &self.oracle {
+            config = config.with_oracle(oracle.parse().context("[election] oracle")?);
+        }
+        Ok(config.with_preference(preference(self.preference.as_ref())?))
+    }
 }
 
 /// How often and how long a leader may be wrongly suspected.

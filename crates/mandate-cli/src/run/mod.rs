@@ -20,9 +20,9 @@ use tokio::time::sleep;
 
 use crate::exit::Exit;
 use crate::logging;
-use crate::node::{NodeConfig, follow_certificates, start_peer};
+use crate::node::{EngineConfig, Member, NodeConfig, follow_certificates};
 use crate::output;
-use crate::sql::{self, Started};
+use crate::sql;
 
 mod arguments;
 mod daemon;
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Runtime::new().context("could not start")?;
     let ended = runtime.block_on(async {
         match (&args.config, &args.database.at.url, args.engine) {
-            (Some(config), _, _) => with_member(args, config).await,
+            (Some(config), _, _) => with_config(args, config).await,
             (None, Some(url), _) => on_database(args, url).await,
             (None, None, Some(RunEngine::Sql)) => {
                 let url = sql::default_address()?;
@@ -70,26 +70,24 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
 }
 
 /// Runs the command where a member of this process leads.
-async fn with_member(args: &RunArgs, config: &Path) -> anyhow::Result<Exit> {
+async fn with_config(args: &RunArgs, config: &Path) -> anyhow::Result<Exit> {
     let signals = Signals::listen()?;
     let config = NodeConfig::read(config)?;
-    anyhow::ensure!(
-        !config.protocol.moves_leaders(),
-        "[moves] hands leadership over before the command has ended: leave it out for `mandate run`, or set \
-         shadow = true"
-    );
-    let peer = start_peer(&config, args.start.start()).await?;
-    let lease = config.protocol.guarantee().lease();
-    let (standing, told) = channel(Standing::Waiting);
-    tokio::spawn(standing::of_member(peer.election().clone(), lease, standing));
-    tokio::spawn(follow_certificates(peer.renewal(config.identity_files()), false));
-    // If something of the command may be left, leadership is not given back: its lease is waited for.
-    let ended = Supervisor::new(args, told, signals, None).run().await?;
-    peer.shutdown().await;
-    Ok(ended.exit)
+    if let EngineConfig::Peer(config) = &config.engine {
+        anyhow::ensure!(
+            !config.protocol.moves_leaders(),
+            "[moves] hands leadership over before the command has ended: leave it out for `mandate run`, or set \
+             shadow = true"
+        );
+    }
+    let member = Member::start(&config, args.start.start()).await?;
+    if let (Some(peer), EngineConfig::Peer(config)) = (member.peer(), &config.engine) {
+        tokio::spawn(follow_certificates(peer.renewal(config.identity_files()), false));
+    }
+    with_member(args, signals, member).await
 }
 
-/// Runs the command where a member of this process leads that elects on a database.
+/// The same, with a member that elects on a database.
 async fn on_database(args: &RunArgs, url: &Address) -> anyhow::Result<Exit> {
     let signals = Signals::listen()?;
     anyhow::ensure!(
@@ -97,9 +95,14 @@ async fn on_database(args: &RunArgs, url: &Address) -> anyhow::Result<Exit> {
         "--new and --lost are for members with a state of their own: on a database they have none"
     );
     let group = args.database.at.group_or(&args.role);
-    let Started { member, lease } = args.database.start(url, group).await?;
+    let member = Member::on_database(&args.database.resolve(url, group)?).await?;
+    with_member(args, signals, member).await
+}
+
+async fn with_member(args: &RunArgs, signals: Signals, member: Member) -> anyhow::Result<Exit> {
     let (standing, told) = channel(Standing::Waiting);
-    tokio::spawn(standing::of_member(member.election().clone(), lease, standing));
+    let election = member.election().clone();
+    tokio::spawn(standing::of_member(election, member.promise().lease(), standing));
     // If something of the command may be left, leadership is not given back: its lease is waited for.
     let ended = Supervisor::new(args, told, signals, None).run().await?;
     member.shutdown().await;

@@ -73,33 +73,49 @@ impl MemberArgs {
         Ok(Config::new(me, self.round)?.with_guarantee(guarantee))
     }
 
-    /// Starts the member. Whether its database can be used at all is seen before.
-    pub(crate) async fn start(&self, address: &Address, group: &str) -> anyhow::Result<Started> {
-        mandate_sql::engine::check_group(group)?;
-        let database = Database::open(address, self.round).await?;
-        let me = match self.member {
-            Some(member) => {
-                let other = Sql::is_running(&database, group, member).await?;
-                if let Some(label) = other {
-                    anyhow::bail!(
-                        "{member} runs already, as {label}: give this one another --member, or none"
-                    );
-                }
-                member
-            }
-            None => draw(&database, group).await?,
-        };
-        let config = self.config(me)?;
-        let promise = mandate_sql::engine::promise(&config);
-        let setup = Setup { group: group.to_owned(), label: label(), config };
-        Ok(Started { member: Sql::start(&database, setup)?, lease: promise.lease() })
+    /// The member's setup, on that database.
+    pub(crate) fn resolve(&self, address: &Address, group: &str) -> anyhow::Result<SqlConfig> {
+        let config = self.config(self.member.unwrap_or(MemberId::new(0)))?;
+        Ok(SqlConfig {
+            group: group.to_owned(),
+            address: address.clone(),
+            member: self.member,
+            config,
+        })
     }
 }
 
-/// A member that was started.
-pub(crate) struct Started {
-    pub(crate) member: Sql,
-    pub(crate) lease: Option<Duration>,
+/// How a member that elects on a database is set up.
+#[derive(Clone, Debug)]
+pub(crate) struct SqlConfig {
+    pub(crate) group: String,
+    pub(crate) address: Address,
+    /// `None`: a number is drawn.
+    pub(crate) member: Option<MemberId>,
+    pub(crate) config: Config,
+}
+
+impl SqlConfig {
+    /// Starts the member. Whether its database can be used at all is seen before.
+    pub(crate) async fn start(&self) -> anyhow::Result<Sql> {
+        let SqlConfig { group, address, member, config } = self;
+        mandate_sql::engine::check_group(group)?;
+        let database = Database::open(address, config.round()).await?;
+        let me = match member {
+            Some(member) => {
+                let other = Sql::is_running(&database, group, *member).await?;
+                if let Some(label) = other {
+                    anyhow::bail!(
+                        "{member} runs already, as {label}: give this one another id, or none"
+                    );
+                }
+                *member
+            }
+            None => draw(&database, group).await?,
+        };
+        let config = config.clone().with_me(me);
+        Ok(Sql::start(&database, Setup { group: group.clone(), label: label(), config })?)
+    }
 }
 
 /// A number that nobody has.

@@ -304,6 +304,11 @@ impl Config {
         self.guarantee
     }
 
+    /// How members score themselves.
+    pub fn oracle(&self) -> &Oracle {
+        &self.oracle
+    }
+
     /// Time between heartbeats while there is no contention.
     pub fn round(&self) -> Duration {
         self.round

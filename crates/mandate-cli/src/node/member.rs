@@ -1,0 +1,177 @@
+//! The member of a daemon or a wrapper, whatever engine elects it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use mandate_peer::links::Identity;
+use mandate_peer::{Peer, PeerSetup};
+use mandate_proto::identity::MemberId;
+use mandate_proto::oracle::Oracle;
+use mandate_runtime::{Election, Promise, Protocol, Start};
+use mandate_sql::Sql;
+
+use super::config::{EngineConfig, NodeConfig, PeerConfig};
+use crate::sql;
+
+/// How long what a table says of members is good enough: whoever asks more often asks the daemon, not the database.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// A member that runs.
+pub(crate) struct Member {
+    engine: Engine,
+    me: MemberId,
+    promise: Promise,
+    oracle: Oracle,
+    moves_leaders: bool,
+}
+
+enum Engine {
+    Peer { peer: Box<Peer>, others: Vec<MemberId> },
+    Sql { member: Box<Sql>, table: Mutex<Option<(Instant, Arc<[Other]>)>> },
+}
+
+/// Another member.
+#[derive(Clone, Debug)]
+pub(crate) struct Other {
+    pub(crate) id: MemberId,
+    /// Who it is, for people, where that is known.
+    pub(crate) label: Option<String>,
+}
+
+impl Member {
+    /// Starts the member that a configuration describes.
+    pub(crate) async fn start(config: &NodeConfig, start: Start) -> anyhow::Result<Self> {
+        match &config.engine {
+            EngineConfig::Peer(config) => {
+                let peer = Box::new(start_peer(config, start).await?);
+                let protocol = &config.protocol;
+                let me = protocol.me();
+                let others = protocol.members().iter().copied().filter(|id| *id != me).collect();
+                Ok(Member {
+                    engine: Engine::Peer { peer, others },
+                    me,
+                    promise: protocol.guarantee(),
+                    oracle: match protocol {
+                        Protocol::Pole(member) => member.oracle().clone(),
+                        Protocol::NfdL { .. } => Oracle::constant(),
+                    },
+                    moves_leaders: protocol.moves_leaders(),
+                })
+            }
+            EngineConfig::Sql(config) => {
+                anyhow::ensure!(
+                    start == Start::Stored,
+                    "--new and --lost are for members with a state of their own: on a database they have none"
+                );
+                Member::on_database(config).await
+            }
+        }
+    }
+
+    /// Starts a member that elects on a database.
+    pub(crate) async fn on_database(config: &sql::SqlConfig) -> anyhow::Result<Self> {
+        let member = config.start().await?;
+        Ok(Member {
+            me: member.me(),
+            engine: Engine::Sql { member: Box::new(member), table: Mutex::default() },
+            promise: mandate_sql::engine::promise(&config.config),
+            oracle: config.config.oracle().clone(),
+            moves_leaders: false,
+        })
+    }
+
+    pub(crate) fn me(&self) -> MemberId {
+        self.me
+    }
+
+    /// What leaders rely on.
+    pub(crate) fn promise(&self) -> Promise {
+        self.promise
+    }
+
+    pub(crate) fn oracle(&self) -> &Oracle {
+        &self.oracle
+    }
+
+    /// Whether scores move a leader that is well.
+    pub(crate) fn moves_leaders(&self) -> bool {
+        self.moves_leaders
+    }
+
+    pub(crate) fn election(&self) -> &Election {
+        match &self.engine {
+            Engine::Peer { peer, .. } => peer.election(),
+            Engine::Sql { member, .. } => member.election(),
+        }
+    }
+
+    /// With certificates and links of its own, if it is of the peer engine.
+    pub(crate) fn peer(&self) -> Option<&Peer> {
+        match &self.engine {
+            Engine::Peer { peer, .. } => Some(peer),
+            Engine::Sql { .. } => None,
+        }
+    }
+
+    /// Where it meets the others, in words.
+    pub(crate) fn meets(&self) -> String {
+        match &self.engine {
+            Engine::Peer { peer, .. } => format!("members at {}", peer.local_addr()),
+            Engine::Sql { member, .. } => format!("electing on {}", member.database().address()),
+        }
+    }
+
+    /// All others, as far as they are known now.
+    pub(crate) async fn others(&self) -> Arc<[Other]> {
+        match &self.engine {
+            Engine::Peer { others, .. } => {
+                others.iter().map(|id| Other { id: *id, label: None }).collect()
+            }
+            Engine::Sql { member, table } => {
+                let known = table.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                if let Some((when, others)) = &known
+                    && when.elapsed() < FRESH
+                {
+                    return others.clone();
+                }
+                match member.database().members(member.group()).await {
+                    Ok(rows) => {
+                        let others = rows.into_iter().filter(|row| row.member != self.me);
+                        let others: Arc<[Other]> = others
+                            .map(|row| Other { id: row.member, label: Some(row.label) })
+                            .collect();
+                        *table.lock().unwrap_or_else(PoisonError::into_inner) =
+                            Some((Instant::now(), others.clone()));
+                        others
+                    }
+                    // What was known is better than nothing.
+                    Err(_) => known.map(|(_, others)| others).unwrap_or_default(),
+                }
+            }
+        }
+    }
+
+    /// Gives leadership back and ends.
+    pub(crate) async fn shutdown(&self) {
+        match &self.engine {
+            Engine::Peer { peer, .. } => peer.shutdown().await,
+            Engine::Sql { member, .. } => member.shutdown().await,
+        }
+    }
+}
+
+/// Starts a member of the peer engine.
+pub(crate) async fn start_peer(config: &PeerConfig, start: Start) -> anyhow::Result<Peer> {
+    let files = config.identity_files();
+    let identity = Identity::from_files(&files.ca, &files.chain, &files.key)?;
+    let setup = PeerSetup {
+        group: config.group.clone(),
+        listen: config.listen,
+        peers: config.peers.clone(),
+        identity,
+        protocol: config.protocol.clone(),
+        state: config.state.clone(),
+        start,
+    };
+    Ok(Peer::start(setup).await?)
+}

@@ -11,8 +11,8 @@ use crate::output::{self, Format};
 use crate::sql::show;
 
 pub(crate) fn status(args: &AskArgs, format: Format) -> anyhow::Result<Exit> {
-    if let Some(address) = &args.database.url {
-        return show::status(address, &args.database, format);
+    if let Some(address) = args.database.address()? {
+        return show::status(&address, &args.database, format);
     }
     let status: StatusDocument = Client::new(&args.api)?.get("/v1/status")?;
     match format {
@@ -53,8 +53,8 @@ fn status_text(status: &StatusDocument) -> String {
 }
 
 pub(crate) fn history(args: &AskArgs, format: Format) -> anyhow::Result<Exit> {
-    if let Some(address) = &args.database.url {
-        return show::history(address, &args.database, format);
+    if let Some(address) = args.database.address()? {
+        return show::history(&address, &args.database, format);
     }
     let elections: Vec<ElectionDocument> = Client::new(&args.api)?.get("/v1/elections")?;
     match format {
@@ -78,8 +78,8 @@ pub(crate) fn history(args: &AskArgs, format: Format) -> anyhow::Result<Exit> {
 
 pub(crate) fn explain(args: &ExplainArgs, format: Format) -> anyhow::Result<Exit> {
     let AskArgs { api, database } = &args.ask;
-    if let Some(address) = &database.url {
-        return show::explain(address, database, args.term, format);
+    if let Some(address) = database.address()? {
+        return show::explain(&address, database, args.term, format);
     }
     let elections: Vec<ElectionDocument> = Client::new(api)?.get("/v1/elections")?;
     let wanted = |election: &&ElectionDocument| args.term.is_none_or(|term| election.term == term);
@@ -130,8 +130,8 @@ fn explain_text(election: &ElectionDocument) -> String {
 }
 
 pub(crate) fn observe(args: &AskArgs, format: Format) -> anyhow::Result<Exit> {
-    if let Some(address) = &args.database.url {
-        return show::observe(address, &args.database, format);
+    if let Some(address) = args.database.address()? {
+        return show::observe(&address, &args.database, format);
     }
     let args = &args.api;
     for line in Client::new(args)?.lines("/v1/events")? {

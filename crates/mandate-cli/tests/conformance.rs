@@ -1,4 +1,4 @@
-//! The peer engine under the suite that every engine must pass, and the laboratory that is built on it.
+//! The engines under the suite that every engine must pass, and the laboratory that is built on it.
 //!
 //! One after the other: each fills the host's cores by itself, and what it judges is time.
 
@@ -24,23 +24,54 @@ fn shown(output: &Output) -> String {
     format!("{}\n{out}\n{err}", output.status)
 }
 
-fn passes(guarantee: &str) {
+fn passes(engine: &[&str], claims: usize) {
     let _alone = alone();
-    let output = lab(&["conformance", "--engine", "peer", "--guarantee", guarantee]);
+    let output = lab(&[&["conformance"], engine].concat());
     println!("{}", shown(&output));
     assert!(output.status.success(), "{}", shown(&output));
     let text = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(text.lines().filter(|line| line.starts_with("holds ")).count(), 14, "{text}");
+    assert_eq!(text.lines().filter(|line| line.starts_with("holds ")).count(), claims, "{text}");
+}
+
+fn passes_on(server: &str, guarantee: &str, claims: usize) {
+    let engine = ["--engine", "sql", "--server", server, "--lease", "500ms"];
+    passes(&[&engine[..], &["--guarantee", guarantee]].concat(), claims);
 }
 
 #[test]
 fn the_peer_engine_with_leases_passes_the_suite() {
-    passes("leased");
+    passes(&["--engine", "peer", "--guarantee", "leased"], 14);
 }
 
 #[test]
 fn the_peer_engine_without_leases_passes_the_suite() {
-    passes("fenced");
+    passes(&["--engine", "peer", "--guarantee", "fenced"], 14);
+}
+
+#[test]
+fn the_sql_engine_passes_the_suite_on_sqlite() {
+    // The way to a file cannot be cut.
+    passes_on("sqlite", "leased", 13);
+}
+
+#[test]
+fn the_sql_engine_passes_the_suite_on_postgresql() {
+    passes_on("postgres", "leased", 14);
+}
+
+#[test]
+fn the_sql_engine_without_leases_passes_the_suite_on_postgresql() {
+    passes_on("postgres", "fenced", 14);
+}
+
+#[test]
+fn the_sql_engine_passes_the_suite_on_mariadb() {
+    passes_on("mariadb", "leased", 14);
+}
+
+#[test]
+fn the_sql_engine_passes_the_suite_on_galera() {
+    passes_on("galera", "leased", 14);
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::time::Duration;
 use mandate_proto::identity::MemberId;
 use mandate_proto::machine::{Effects, Machine};
 use mandate_proto::registers::{
-    Config, Effect, Event as Told, Guarantee, Input, Member, Outcome, Part, RequestId, Statement,
+    Config, Effect, Event as Told, Guarantee, Incarnation, Input, Member, Outcome, Part, RequestId,
+    Statement,
 };
 use mandate_proto::time::Instant;
 use mandate_runtime::event::NoTransfer;
@@ -43,6 +44,45 @@ pub struct Sql {
     database: Database,
     group: String,
     me: MemberId,
+    incarnation: watch::Receiver<Option<Incarnation>>,
+}
+
+/// What a driver is about.
+pub(crate) struct Seat {
+    pub(crate) key: Key,
+    pub(crate) label: String,
+    /// Roles: under which number this process is in the group, as its member of the group tells.
+    pub(crate) follows: Option<watch::Receiver<Option<Incarnation>>>,
+    /// The group's member: whom it tells.
+    pub(crate) tells: Option<watch::Sender<Option<Incarnation>>>,
+}
+
+/// Starts a machine with its driver.
+pub(crate) fn start(database: &Database, seat: Seat, config: Config) -> Result<Election, SqlError> {
+    check_group(&seat.key.group)?;
+    let seed = getrandom::u64().map_err(SqlError::Random)?;
+    let lease = config.lease(config.round());
+    let lease = (config.guarantee() == Guarantee::Leased).then_some(lease);
+    let (election, office) = Office::open(lease);
+    let mut effects = Effects::new();
+    let machine = Member::start(config, seed, office.now(), &mut effects);
+    let (answers, answered) = mpsc::unbounded_channel();
+    let driver = Driver {
+        machine,
+        effects,
+        office,
+        database: database.clone(),
+        seat,
+        answers,
+        flights: HashMap::new(),
+        session: None,
+        waits: None,
+        listens: Wish::new(database, Database::listen),
+        leads: Wish::new(database, Database::lead),
+        trouble: None,
+    };
+    tokio::spawn(driver.run(answered, database.heard()));
+    Ok(election)
 }
 
 /// Whether a name can be a group's.
@@ -57,33 +97,13 @@ pub fn check_group(name: &str) -> Result<(), SqlError> {
 impl Sql {
     /// Starts a member. It needs no connection to begin with: without one it tries until there is one.
     pub fn start(database: &Database, setup: Setup) -> Result<Self, SqlError> {
-        check_group(&setup.group)?;
-        let seed = getrandom::u64().map_err(SqlError::Random)?;
-        let lease = setup.config.lease(setup.config.round());
-        let lease = (setup.config.guarantee() == Guarantee::Leased).then_some(lease);
-        let (election, office) = Office::open(lease);
-        let mut effects = Effects::new();
-        let me = setup.config.me();
-        let machine = Member::start(setup.config, seed, office.now(), &mut effects);
-        let (answers, answered) = mpsc::unbounded_channel();
-        let driver = Driver {
-            machine,
-            effects,
-            office,
-            database: database.clone(),
-            key: Key { group: setup.group.clone(), role: None },
-            label: setup.label,
-            answers,
-            flights: HashMap::new(),
-            session: None,
-            waits: None,
-            listens: Wish::new(database, Database::listen),
-            leads: Wish::new(database, Database::lead),
-            trouble: None,
-        };
-        let heard = database.heard();
-        tokio::spawn(driver.run(answered, heard));
-        Ok(Sql { election, database: database.clone(), group: setup.group, me })
+        let Setup { group, label, config } = setup;
+        let me = config.me();
+        let (tells, incarnation) = watch::channel(None);
+        let key = Key { group: group.clone(), role: None };
+        let seat = Seat { key, label, follows: None, tells: Some(tells) };
+        let election = start(database, seat, config)?;
+        Ok(Sql { election, database: database.clone(), group, me, incarnation })
     }
 
     /// Whether this member's number is in use by a process that lives: watched for as long as it may take to
@@ -134,6 +154,11 @@ impl Sql {
         &self.group
     }
 
+    /// Under which number it is in the group, to watch.
+    pub(crate) fn incarnation(&self) -> watch::Receiver<Option<Incarnation>> {
+        self.incarnation.clone()
+    }
+
     /// Its number.
     pub fn me(&self) -> MemberId {
         self.me
@@ -160,8 +185,7 @@ struct Driver {
     effects: Effects<Effect>,
     office: Office,
     database: Database,
-    key: Key,
-    label: String,
+    seat: Seat,
     answers: mpsc::UnboundedSender<Answered>,
     /// What is under way, and how many answers had come when it was sent.
     flights: HashMap<RequestId, (Statement, u64)>,
@@ -248,12 +272,15 @@ impl Driver {
                 biased;
                 command = self.office.next() => self.obey(command)?,
                 Some((id, result)) = answered.recv() => self.answered(id, result),
+                joined = joined(&mut self.seat.follows) => {
+                    self.machine.handle(Input::Joined(joined), self.now(), &mut self.effects);
+                }
                 term = gone(&mut self.waits) => {
                     tracing::debug!(%term, "the session of the leader has ended");
                     let input = Input::LeaderSessionGone { term };
                     self.machine.handle(input, self.now(), &mut self.effects);
                 }
-                changed = next_of(heard, &self.key.group) => {
+                changed = next_of(heard, &self.seat.key.group) => {
                     if changed && self.machine.is_next() {
                         self.machine.handle(Input::RowChanged, self.now(), &mut self.effects);
                     }
@@ -389,6 +416,10 @@ impl Driver {
             self.office.set_lease(row.published.lease);
         }
         self.office.check_jeopardy();
+        if let Some(tells) = &self.seat.tells {
+            let now = self.machine.incarnation();
+            tells.send_if_modified(|told| std::mem::replace(told, now) != now);
+        }
         self.keep_watch();
         if left { Err(Stopped) } else { Ok(()) }
     }
@@ -402,8 +433,9 @@ impl Driver {
             }
             _ => None,
         };
-        let extra = Extra { session, label: self.label.clone() };
-        let (database, key, tell) = (self.database.clone(), self.key.clone(), self.answers.clone());
+        let extra = Extra { session, label: self.seat.label.clone() };
+        let (database, key, tell) =
+            (self.database.clone(), self.seat.key.clone(), self.answers.clone());
         tokio::spawn(async move {
             let result = database.execute(&key, &statement, &extra).await;
             let _ = tell.send((id, result));
@@ -427,6 +459,15 @@ impl Driver {
                 self.waits = free.map(|free| Waits { term, number, free });
             }
         }
+    }
+}
+
+/// Waits until this process is in the group under another number, or is not in it any more.
+async fn joined(follows: &mut Option<watch::Receiver<Option<Incarnation>>>) -> Option<Incarnation> {
+    let Some(follows) = follows else { return std::future::pending().await };
+    match follows.changed().await {
+        Ok(()) => *follows.borrow_and_update(),
+        Err(_) => std::future::pending().await,
     }
 }
 

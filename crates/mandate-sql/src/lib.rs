@@ -24,6 +24,7 @@
 //! | [`database`] | connections that are shared, and what can be read |
 //! | [`engine`] | a member, and the loop that drives it |
 //! | [`fence`] | a term, checked in your own transaction |
+//! | [`roles`] | many roles over the members of one group |
 //! | [`schema`] | the tables |
 //! | [`url`] | which database |
 
@@ -35,6 +36,7 @@ pub mod fence;
 mod line;
 mod mysql;
 mod postgres;
+pub mod roles;
 mod rows;
 pub mod schema;
 mod sentry;
@@ -49,4 +51,5 @@ mod tests;
 pub use database::Database;
 pub use engine::{Setup, Sql};
 pub use error::SqlError;
+pub use roles::Roles;
 pub use url::Address;

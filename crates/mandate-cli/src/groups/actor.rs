@@ -56,8 +56,8 @@ async fn of_peers(args: &ActorArgs, config: &PeerConfig) -> anyhow::Result<()> {
 }
 
 async fn on_database(args: &ActorArgs) -> anyhow::Result<()> {
-    let address = args.database.at.url.as_ref().context("give --config or --url")?;
-    let member = args.database.resolve(address, args.database.at.group_or("lab"))?.start().await?;
+    let address = args.database.at.address()?.context("give --config or --url")?;
+    let member = args.database.resolve(&address, args.database.at.group_or("lab"))?.start().await?;
     let behaviour = args.behaviour(member.me());
     let election = member.election().clone();
     Ok(actor::run(election, behaviour, async || member.shutdown().await).await?)

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use mandate_conformance::subject::Subject;
 use mandate_proto::pole::installation::Guarantee;
-use mandate_sql::Address;
 
 pub(crate) mod actor;
 pub(crate) mod chaos;
@@ -31,7 +30,7 @@ use sql::{Base, OnDatabase, ServerName};
 
 use crate::args::positive_duration;
 use crate::output::readable;
-use crate::sql::GuaranteeName;
+use crate::sql::{GuaranteeName, UrlText};
 
 /// How much of a lease is allowed for clocks that drift: the default of a configuration.
 const ALLOWANCE_PER_MILLE: u16 = 10;
@@ -56,7 +55,7 @@ pub(crate) struct EngineArgs {
         hide_env_values = true,
         conflicts_with = "server"
     )]
-    url: Option<Address>,
+    url: Option<UrlText>,
     /// Start a private one of this kind instead.
     #[arg(long, value_enum)]
     server: Option<ServerName>,
@@ -93,7 +92,7 @@ impl EngineArgs {
     /// Members that elect on a database.
     fn on_database(&self, with_cables: bool) -> anyhow::Result<OnDatabase> {
         let base = match (&self.url, self.server) {
-            (Some(address), _) => Base::Named(address.clone()),
+            (Some(url), _) => Base::Named(url.address()?),
             (None, server) => Base::launch(server.unwrap_or_default())?,
         };
         // A lease is a round and a quarter.

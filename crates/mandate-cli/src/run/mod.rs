@@ -53,9 +53,9 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     tree::adopt_orphans()?;
     let runtime = tokio::runtime::Runtime::new().context("could not start")?;
     let ended = runtime.block_on(async {
-        match (&args.config, &args.database.at.url, args.engine) {
+        match (&args.config, args.database.at.address()?, args.engine) {
             (Some(config), _, _) => with_config(args, config).await,
-            (None, Some(url), _) => on_database(args, url).await,
+            (None, Some(url), _) => on_database(args, &url).await,
             (None, None, Some(RunEngine::Sql)) => {
                 let url = sql::default_address()?;
                 output::complain(format!("electing on {url}"));

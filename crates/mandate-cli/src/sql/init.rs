@@ -3,6 +3,7 @@
 use mandate_sql::schema::{Dialect, script};
 use mandate_sql::{Address, Database};
 
+use super::UrlText;
 use crate::exit::Exit;
 use crate::output;
 
@@ -22,7 +23,7 @@ Example: once, by whoever may make tables; then members need much less, which --
 pub(crate) struct InitArgs {
     /// The database: sqlite:FILE, postgres://... or mysql://...
     #[arg(long, value_name = "URL", env = "MANDATE_URL", hide_env_values = true)]
-    url: Address,
+    url: UrlText,
     /// Only print what would be done, and what members must be granted: for those who run their own migrations.
     #[arg(long)]
     print: bool,
@@ -30,8 +31,9 @@ pub(crate) struct InitArgs {
 
 pub(crate) fn run(command: &SqlCommand) -> anyhow::Result<Exit> {
     let SqlCommand::Init(args) = command;
+    let address = args.url.address()?;
     if args.print {
-        let dialect = match &args.url {
+        let dialect = match &address {
             Address::Sqlite(_) => Dialect::Sqlite,
             Address::Postgres(_) => Dialect::Postgres,
             Address::MySql(_) => Dialect::MySql,
@@ -39,7 +41,7 @@ pub(crate) fn run(command: &SqlCommand) -> anyhow::Result<Exit> {
         output::print(script(dialect).trim_end())?;
         return Ok(Exit::Success);
     }
-    tokio::runtime::Runtime::new()?.block_on(Database::make_schema(&args.url))?;
-    output::print(format!("{} is ready for elections", args.url))?;
+    tokio::runtime::Runtime::new()?.block_on(Database::make_schema(&address))?;
+    output::print(format!("{address} is ready for elections"))?;
     Ok(Exit::Success)
 }

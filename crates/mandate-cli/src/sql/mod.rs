@@ -24,7 +24,7 @@ const DRAWN_FROM: u32 = 1 << 16;
 pub(crate) struct WhereArgs {
     /// Elect on this database: sqlite:FILE, postgres://... or mysql://...
     #[arg(long, value_name = "URL", env = "MANDATE_URL", hide_env_values = true)]
-    pub(crate) url: Option<Address>,
+    pub(crate) url: Option<UrlText>,
     /// The group, on a database.
     #[arg(long, value_name = "NAME")]
     pub(crate) group: Option<String>,
@@ -56,8 +56,37 @@ pub(crate) enum GuaranteeName {
     Leased,
 }
 
+/// An address, not looked at yet: whoever parses arguments shows what is wrong with them whole, and this may hold a
+/// password.
+#[derive(Clone)]
+pub(crate) struct UrlText(String);
+
+impl std::str::FromStr for UrlText {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(UrlText(text.to_owned()))
+    }
+}
+
+impl std::fmt::Debug for UrlText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an address")
+    }
+}
+
+impl UrlText {
+    pub(crate) fn address(&self) -> anyhow::Result<Address> {
+        Ok(self.0.parse()?)
+    }
+}
+
 impl WhereArgs {
     /// The database, if one is named.
+    pub(crate) fn address(&self) -> anyhow::Result<Option<Address>> {
+        self.url.as_ref().map(UrlText::address).transpose()
+    }
+
     pub(crate) fn group_or<'a>(&'a self, default: &'a str) -> &'a str {
         self.group.as_deref().unwrap_or(default)
     }

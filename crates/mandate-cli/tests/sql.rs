@@ -1,0 +1,144 @@
+//! Elections on a database, as a new user meets them: two terminals, one file; what the commands say.
+
+mod group;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use group::{mandate, within};
+
+/// A command that runs until the test ends.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// `mandate run backup` on a file of the directory; the script says under which name it runs.
+fn run(directory: &Path, name: &str) -> Running {
+    let script = format!("echo $MANDATE_TERM > {name}; exec sleep 60");
+    let mut command = mandate();
+    command.args(["run", "backup", "--url", "sqlite:./mandate.db", "--round", "200ms", "--"]);
+    command.args(["sh", "-c", &script]).current_dir(directory).stderr(Stdio::null());
+    Running(command.spawn().unwrap())
+}
+
+fn term(directory: &Path, name: &str) -> u64 {
+    within(Duration::from_secs(20), "it runs", || {
+        std::fs::read_to_string(directory.join(name)).ok()?.trim().parse().ok()
+    })
+}
+
+fn text(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    out + &err
+}
+
+fn ask(directory: &Path, command: &[&str]) -> String {
+    let mut asked = mandate();
+    asked.args(command).args(["--url", "sqlite:./mandate.db", "--group", "backup"]);
+    text(asked.current_dir(directory))
+}
+
+#[test]
+fn two_terminals_and_one_file_and_the_second_takes_over_when_the_first_is_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let first = run(path, "first");
+    assert_eq!(term(path, "first"), 1);
+    let mut second = run(path, "second");
+    let status = within(Duration::from_secs(10), "the second comes next", || {
+        let status = ask(path, &["status"]);
+        status.contains("comes next").then_some(status)
+    });
+    assert!(!path.join("second").exists(), "one at a time");
+    assert!(status.contains("leads backup in term 1"), "{status}");
+    drop(first);
+    assert_eq!(term(path, "second"), 2);
+    let history = ask(path, &["history"]);
+    assert!(history.contains("the lease of the one before ran out"), "{history}");
+    let explained = ask(path, &["explain"]);
+    assert!(explained.contains("stood in the row for a whole lease"), "{explained}");
+    let status: serde_json::Value =
+        serde_json::from_str(&ask(path, &["status", "-o", "json"])).unwrap();
+    assert_eq!(status["term"], 2);
+    // Asked to end, it gives its term back, and nobody leads.
+    let pid = rustix::process::Pid::from_child(&second.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(second.0.wait().is_ok());
+    let status = ask(path, &["status"]);
+    assert!(status.starts_with("nobody leads backup: the one before resigned"), "{status}");
+}
+
+#[test]
+fn a_leader_that_is_gone_is_not_said_to_lead() {
+    let directory = tempfile::tempdir().unwrap();
+    let only = run(directory.path(), "only");
+    term(directory.path(), "only");
+    drop(only);
+    let status = ask(directory.path(), &["status"]);
+    assert!(status.contains("has not renewed its lease"), "{status}");
+}
+
+#[test]
+fn what_cannot_be_is_said_with_what_to_do_and_without_passwords() {
+    let directory = tempfile::tempdir().unwrap();
+    let said = |args: &[&str]| text(mandate().args(args).current_dir(directory.path()));
+    let group = ["--group", "backup"];
+    for (args, expected) in [
+        (&["status", "--url", "sqlite:./none.db"][..], "there is no file ./none.db"),
+        (&["status", "--url", "db2://u:secret@h/d"], "must begin with sqlite:"),
+        (&["status", "--url", "postgres://u:secret@127.0.0.1:1/d"], "Connection refused"),
+        (&["history", "--url", "mysql://u:secret@127.0.0.1:1/d"], "refused"),
+        (&["sql", "init", "--url", "postgres://u:secret@127.0.0.1:1/d"], "cannot be used"),
+    ] {
+        let args = if args[0] == "sql" { args.to_vec() } else { [args, &group[..]].concat() };
+        let said = said(&args);
+        assert!(said.contains(expected) && !said.contains("secret"), "{args:?}: {said}");
+    }
+    let unnamed = said(&["status", "--url", "sqlite:./none.db"]);
+    assert!(unnamed.contains("name the group with --group"), "{unnamed}");
+    let odd = said(&["run", "two words", "--url", "sqlite:./m.db", "--", "true"]);
+    assert!(odd.contains("cannot be the name of a group"), "{odd}");
+    for (scheme, expected) in
+        [("postgres", "returns void"), ("mysql", "delimiter //"), ("sqlite", "without rowid")]
+    {
+        let printed = said(&["sql", "init", "--print", "--url", &format!("{scheme}://h/d")]);
+        assert!(printed.contains(expected), "{printed}");
+    }
+}
+
+#[test]
+fn a_daemon_whose_member_elects_on_a_database_answers_like_any_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let api = format!("127.0.0.1:{}", mandate_servers::free_ports(1).unwrap()[0]);
+    let config = format!(
+        "engine = 'sql'\ngroup = 'backup'\nmember = 'p7'\napi = '{api}'\n\
+         [database]\nurl = 'sqlite:mandate.db'\nround = '200ms'\n"
+    );
+    std::fs::write(directory.path().join("node.toml"), config).unwrap();
+    let mut daemon = mandate();
+    daemon.args(["node", "--config", "node.toml"]).current_dir(directory.path());
+    let _daemon = Running(daemon.stdout(Stdio::null()).spawn().unwrap());
+    let said = |args: &[&str]| text(mandate().args(args).args(["--api", &api]));
+    within(Duration::from_secs(10), "it leads", || {
+        said(&["status"]).contains("p7 of backup LEADS in term").then_some(())
+    });
+    let beside = run(directory.path(), "beside");
+    within(Duration::from_secs(10), "it knows of the other", || {
+        said(&["status", "-o", "json"]).contains("process").then_some(())
+    });
+    let refused = said(&["transfer", "p9"]);
+    assert!(refused.contains("not another member"), "{refused}");
+    assert!(said(&["resign"]).contains("given back"));
+    assert!(term(directory.path(), "beside") > 1);
+    within(Duration::from_secs(10), "it knows why", || {
+        said(&["history"]).contains("resigned").then_some(())
+    });
+    drop(beside);
+}

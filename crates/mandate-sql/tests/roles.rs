@@ -1,0 +1,57 @@
+//! Roles over members, on a real file: spread evenly, and never led by two.
+
+use std::time::{Duration, Instant};
+
+use mandate_proto::identity::MemberId;
+use mandate_proto::registers::{Config, RoleId};
+use mandate_sql::{Database, Roles, Setup};
+
+const ROLES: u32 = 9;
+
+async fn start(directory: &tempfile::TempDir, id: u32) -> Roles {
+    let config = Config::new(MemberId::new(id), Duration::from_millis(400)).unwrap();
+    let address = format!("sqlite:{}", directory.path().join("m.db").display());
+    let database = Database::open(&address.parse().unwrap(), config.round()).await.unwrap();
+    let setup = Setup { group: "roles".into(), label: format!("p{id}"), config };
+    Roles::start(&database, setup, ROLES).unwrap()
+}
+
+/// How many roles each leads. Of two mandates that held at one instant the first would still hold when the second was
+/// read.
+fn loads(members: &[Roles]) -> Vec<usize> {
+    for role in (0..ROLES).map(RoleId::new) {
+        let held: Vec<_> = members.iter().filter_map(|member| member.mandate(role)).collect();
+        let both = held.len() > 1 && held.iter().all(|mandate| mandate.check());
+        assert!(!both, "two lead role {}", role.get());
+    }
+    members.iter().map(|member| member.owned().len()).collect()
+}
+
+async fn until(members: &[Roles], what: &str, expected: &[usize]) {
+    let began = Instant::now();
+    loop {
+        let mut loads = loads(members);
+        loads.sort_unstable();
+        if loads == expected {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_secs(30), "{what}: {loads:?}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_are_spread_over_whoever_lives_and_move_when_one_comes_or_goes() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut members = vec![start(&directory, 1).await];
+    until(&members, "one leads all", &[9]).await;
+    let mut changes = members[0].changes();
+    members.push(start(&directory, 2).await);
+    members.push(start(&directory, 3).await);
+    until(&members, "three share", &[3, 3, 3]).await;
+    assert!(changes.recv().await.unwrap().mandate.is_none(), "the first was told what it lost");
+    let last = members.pop().unwrap();
+    last.shutdown().await;
+    until(&members, "two share", &[4, 5]).await;
+    drop(last);
+}

@@ -417,6 +417,11 @@ pub(crate) enum LabCommand {
     Chaos(crate::groups::ChaosArgs),
     /// How fast and how surely a real group notices that its leader is dead, on the NFD-L paper's link.
     Quality(crate::groups::QualityArgs),
+    /// What people elect leaders with today, struck and measured in the same way.
+    Rival(crate::rivals::RivalArgs),
+    /// Members of a rival: one process of `rival`.
+    #[command(hide = true)]
+    Crowd(crate::rivals::CrowdArgs),
     /// A member that acts while it leads: one process of `failover` and `conformance`.
     #[command(hide = true)]
     Actor(crate::groups::ActorArgs),

@@ -21,6 +21,7 @@ mod output;
 mod qos_live;
 mod qos_measure;
 mod qos_plan;
+mod rivals;
 mod run;
 mod sim;
 mod sql;
@@ -60,6 +61,8 @@ fn dispatch(args: Args) -> anyhow::Result<Exit> {
         Command::Lab { command: LabCommand::Quality(args) } => groups::quality::run(&args, format),
         Command::Lab { command: LabCommand::Chaos(args) } => groups::chaos::run(&args, format),
         Command::Lab { command: LabCommand::Actor(args) } => groups::actor::run(&args),
+        Command::Lab { command: LabCommand::Rival(args) } => rivals::run(&args, format),
+        Command::Lab { command: LabCommand::Crowd(args) } => rivals::run_crowd(&args),
         Command::Init(args) => init::run(&args, format),
         Command::Certs(args) => certs::run(&args, format),
         Command::Node(args) => node::run(&args),

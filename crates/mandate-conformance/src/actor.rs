@@ -75,7 +75,7 @@ pub async fn run(
 
 /// A member that is stopped does not read that its input has ended: without this it would outlive a
 /// harness that was killed.
-fn die_with_parent() -> std::io::Result<()> {
+pub fn die_with_parent() -> std::io::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     Ok(())

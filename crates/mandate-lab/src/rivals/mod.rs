@@ -1,0 +1,30 @@
+//! What people elect leaders with today, struck and measured like ours.
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | [`advisory_lock`] | whoever holds PostgreSQL's advisory lock leads |
+//! | [`printed`] | the NewSQL paper's algorithm as it is printed, as transactions on PostgreSQL |
+//! | [`zookeeper`] | ZooKeeper's recipe: ephemeral nodes in a row, each watching the one before |
+//! | [`seat`], [`crowd`] | the side of the members: what an election tells, and many members in one process |
+//! | [`field`] | the side of the harness: the processes, and what they said |
+//! | [`trial`], [`figures`] | what is done to them, and what is measured |
+//!
+//! One frame for all, and for engines of Mandate beside them. *Single* processes have one member each, and
+//! are started first, so that one of them leads: it can really be killed. A *crowd* is one process with all
+//! the other members, each with its own connection or session. Whoever leads *acts* a thousand times a
+//! second: it reads the clock, asks whether it leads, and says so. One host, one clock: so acts of several
+//! processes can be compared.
+//!
+//! To put another election into the frame, implement [`Contender`](crowd::Contender) for its member and
+//! [`Ground`](trial::Ground) for what it stands on.
+
+pub mod advisory_lock;
+mod cables;
+pub mod crowd;
+pub mod field;
+pub mod figures;
+mod postgresql;
+pub mod printed;
+pub mod seat;
+pub mod trial;
+pub mod zookeeper;

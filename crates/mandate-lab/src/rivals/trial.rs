@@ -1,0 +1,313 @@
+//! What is done to the leader of an election, again and again, and what is measured.
+
+use std::error::Error;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use mandate_conformance::history::now;
+use rustix::process::Signal;
+
+use super::cables::Cables;
+use super::field::{Act, Field, FieldError};
+use super::figures::{Figures, Measured, Standing};
+
+/// How long a leader is left in peace before the next fault, so that everyone has seen it lead.
+const PEACE: Duration = Duration::from_millis(700);
+
+/// A leader that has not acted for so long is not acting.
+const SILENCE: Duration = Duration::from_millis(100);
+
+/// How long a deposed leader stays stopped or cut off after its successor's first act, and is watched
+/// afterwards.
+const WATCHED: Duration = Duration::from_millis(500);
+
+/// More single processes than faults: some may lose their places.
+const SPARE: u64 = 2;
+
+/// What an election stands on.
+pub trait Ground {
+    /// Where its server listens on loopback.
+    fn port(&self) -> u16;
+
+    /// A process with these members ([`crowd`](super::crowd)), which find the server at this port: its own, or a
+    /// relay's.
+    fn members(&self, members: Range<u64>, port: u16) -> Command;
+
+    /// What the server has used of the processors up to now.
+    fn cpu_time(&self) -> Duration;
+
+    /// Transactions up to now, where they are counted.
+    fn transactions(&self) -> Option<u64>;
+
+    /// Has the server end the leader's session, as it does with one that it takes for dead.
+    fn give_leader_up(&self) -> Result<(), Box<dyn Error + Send + Sync>>;
+}
+
+/// What happens to a leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// SIGKILL.
+    Kill,
+    /// SIGSTOP, and later SIGCONT.
+    Pause,
+    /// Its connection goes silent. Nobody is told.
+    Cut,
+    /// Its connection goes silent, and the server gives its session up.
+    GivenUp,
+    /// It is asked to hand over.
+    Handover,
+}
+
+/// What is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// How many members.
+    pub members: u64,
+    /// What happens to the leader.
+    pub cause: Cause,
+    /// How often.
+    pub faults: u32,
+    /// How long the next leader is waited for.
+    pub bound: Duration,
+    /// For how long the election is left alone and measured, once it is stable.
+    pub standing: Duration,
+    /// Over how long faults are spread, evenly, so that they do not all fall at the same point of a round.
+    pub spread: Duration,
+}
+
+/// Why a trial could not be held.
+#[derive(Debug, thiserror::Error)]
+pub enum TrialError {
+    /// The processes.
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    /// What members elect by could not be put behind a relay.
+    #[error("could not set up a relay: {0}")]
+    Relay(#[from] std::io::Error),
+    /// The server would not.
+    #[error("the server could not be made to give the leader up: {0}")]
+    GiveUp(Box<dyn Error + Send + Sync>),
+}
+
+/// Holds a trial. `tell` is called after each fault.
+pub fn run(
+    ground: &dyn Ground,
+    plan: &Plan,
+    mut tell: impl FnMut(),
+) -> Result<Figures, TrialError> {
+    let mut trial = Trial::start(ground, *plan)?;
+    let standing = trial.stand();
+    let mut measured = Measured::default();
+    let mut stopped = None;
+    for _ in 0..plan.faults {
+        match trial.fault() {
+            Ok(outcome) => measured.add(outcome),
+            // Nobody leads who could be struck: what was measured up to here still counts.
+            Err(TrialError::Field(error @ FieldError::NotInTime { .. })) => {
+                stopped = Some(error.to_string());
+                break;
+            }
+            Err(error) => return Err(error),
+        }
+        tell();
+    }
+    let false_evictions = trial.field.evictions() - standing.evictions;
+    Ok(measured.figures(&standing, false_evictions, trial.field.counted(), stopped))
+}
+
+/// What one fault came to.
+pub(super) struct Outcome {
+    /// Until another acted, if one did in time.
+    pub(super) took: Option<Duration>,
+    /// For how long the old one acted beside the new.
+    pub(super) overlap: Duration,
+    /// How often.
+    pub(super) stale_acts: u64,
+}
+
+struct Trial<'a> {
+    // Before the cables that its members use.
+    field: Field,
+    cables: Option<Cables>,
+    ground: &'a dyn Ground,
+    plan: Plan,
+    next_member: u64,
+    joining: Duration,
+    struck: u32,
+}
+
+impl<'a> Trial<'a> {
+    /// Starts the members: single ones first, so that one of them leads.
+    fn start(ground: &'a dyn Ground, plan: Plan) -> Result<Self, TrialError> {
+        let server = SocketAddr::from((Ipv4Addr::LOCALHOST, ground.port()));
+        let cables = match plan.cause {
+            Cause::Cut | Cause::GivenUp => Some(Cables::to(server)?),
+            Cause::Kill | Cause::Pause | Cause::Handover => None,
+        };
+        let field = Field::new()?;
+        let joining = Duration::ZERO;
+        let mut trial = Trial { field, cables, ground, plan, next_member: 1, joining, struck: 0 };
+        let began = Instant::now();
+        let singles = plan.members.min(u64::from(plan.faults) + 1 + SPARE);
+        for _ in 0..singles {
+            trial.add(1)?;
+        }
+        if singles < plan.members {
+            trial.add(plan.members - singles)?;
+        }
+        trial.joining = began.elapsed();
+        Ok(trial)
+    }
+
+    /// How long members may take to join.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(30) + self.plan.bound + Duration::from_millis(50 * self.plan.members)
+    }
+
+    /// Starts a process with so many members.
+    fn add(&mut self, number: u64) -> Result<(), TrialError> {
+        let members = self.next_member..self.next_member + number;
+        self.next_member = members.end;
+        let port = match &mut self.cables {
+            Some(cables) if number == 1 => cables.lay(members.start)?,
+            _ => self.ground.port(),
+        };
+        let command = self.ground.members(members.clone(), port);
+        Ok(self.field.start(members, command, self.patience())?)
+    }
+
+    /// Waits until rounds last as long as they will, and measures what it costs to stand by.
+    fn stand(&mut self) -> Standing {
+        /// A round time that has not settled after so many periods never will.
+        const PERIODS: u32 = 20;
+        let mut standing = Standing::default();
+        for period in 0..PERIODS {
+            let (cpu, transactions) = (self.ground.cpu_time(), self.ground.transactions());
+            let began = Instant::now();
+            self.field.watch(self.plan.standing);
+            let seconds = began.elapsed().as_secs_f64();
+            let used = self.ground.cpu_time().saturating_sub(cpu);
+            let counted =
+                transactions.and_then(|before| Some(self.ground.transactions()? - before));
+            standing = Standing {
+                members: self.plan.members,
+                joined_in: self.joining,
+                round: self.field.round().map(|(round, _)| round),
+                transactions_per_s: counted.map(|counted| counted as f64 / seconds),
+                cpu: used.as_secs_f64() / seconds,
+                evictions: self.field.evictions(),
+            };
+            let settled = |(_, since): (Duration, Duration)| since >= self.plan.standing;
+            // In the first, servers still count what it took to join.
+            if period > 0 && self.field.round().is_none_or(settled) {
+                break;
+            }
+        }
+        standing
+    }
+
+    /// Strikes the leader and waits for the next.
+    fn fault(&mut self) -> Result<Outcome, TrialError> {
+        let delay = self.delay();
+        let mut leader = self.leader()?;
+        self.field.watch(delay);
+        if self.field.latest().is_none_or(|act| act.member != leader) {
+            leader = self.leader()?;
+        }
+        self.field.forget_acts();
+        let struck = self.strike(leader)?;
+        let bound = self.plan.bound;
+        let found = self.field.until("another leads", bound, |field| first(field, leader, struck));
+        let next = match found {
+            // What another process said meanwhile may be earlier.
+            Ok(_) => {
+                self.field.watch(Duration::from_millis(5));
+                first(&self.field, leader, struck)
+            }
+            Err(FieldError::NotInTime { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
+        self.recover(leader)?;
+        let stale = |act: &&Act| act.member == leader && next.is_some_and(|next| act.at > next.at);
+        let last = self.field.acts().iter().filter(stale).map(|act| act.at).max();
+        let overlap = next.zip(last).map_or(0, |(next, last)| last - next.at);
+        Ok(Outcome {
+            took: next.map(|next| Duration::from_nanos(next.at - struck)),
+            overlap: Duration::from_nanos(overlap),
+            stale_acts: self.field.acts().iter().filter(stale).count() as u64,
+        })
+    }
+
+    /// Waits until someone who can be struck has led for a while. A leader within the crowd is asked to go.
+    fn leader(&mut self) -> Result<u64, TrialError> {
+        let patience = self.plan.bound * 4 + PEACE;
+        let (mut leader, mut since, mut asked) = (None, Instant::now(), None);
+        let found = self.field.until("a single member leads", patience, |field| {
+            let fresh = |act: &Act| now().saturating_sub(act.at) < SILENCE.as_nanos() as u64;
+            let leads = field.latest().filter(fresh).map(|act| act.member);
+            if leads != leader {
+                (leader, since) = (leads, Instant::now());
+            }
+            let leads = leads?;
+            if !field.is_single(leads) && asked != Some(leads) {
+                asked = Some(leads);
+                return field.tell(leads, &format!("resign {leads}")).err().map(Err);
+            }
+            (field.is_single(leads) && since.elapsed() >= PEACE).then_some(Ok(leads))
+        });
+        Ok(found??)
+    }
+
+    /// How long to wait with the next fault: a sequence that fills the spread evenly, however long it is.
+    fn delay(&mut self) -> Duration {
+        /// The golden ratio's fractional part.
+        const STEP: f64 = 0.618_033_988_749_895;
+        self.struck += 1;
+        self.plan.spread.mul_f64((f64::from(self.struck) * STEP).fract())
+    }
+
+    /// When.
+    fn strike(&mut self, leader: u64) -> Result<u64, TrialError> {
+        let struck = now();
+        match self.plan.cause {
+            Cause::Kill => self.field.kill(leader)?,
+            Cause::Pause => self.field.signal(leader, Signal::STOP)?,
+            Cause::Handover => self.field.tell(leader, &format!("resign {leader}"))?,
+            Cause::Cut => self.cables.iter().for_each(|cables| cables.cut(leader)),
+            Cause::GivenUp => {
+                self.cables.iter().for_each(|cables| cables.cut(leader));
+                // From here on; how long a server takes to give up is a matter of its settings.
+                let struck = now();
+                self.ground.give_leader_up().map_err(TrialError::GiveUp)?;
+                return Ok(struck);
+            }
+        }
+        Ok(struck)
+    }
+
+    /// Watches the old leader for a while, and brings it back.
+    fn recover(&mut self, leader: u64) -> Result<(), TrialError> {
+        match self.plan.cause {
+            Cause::Kill => self.add(1)?,
+            Cause::Handover => {}
+            Cause::Pause => {
+                self.field.watch(WATCHED);
+                self.field.signal(leader, Signal::CONT)?;
+            }
+            Cause::Cut | Cause::GivenUp => {
+                self.field.watch(WATCHED);
+                self.cables.iter().for_each(|cables| cables.heal(leader));
+            }
+        }
+        self.field.watch(WATCHED);
+        Ok(())
+    }
+}
+
+/// The first act of another.
+fn first(field: &Field, leader: u64, since: u64) -> Option<Act> {
+    let others = field.acts().iter().filter(|act| act.member != leader && act.at >= since);
+    others.min_by_key(|act| act.at).copied()
+}

@@ -26,8 +26,9 @@ const FIRST: Duration = Duration::from_secs(10);
 
 /// A database. Cheap to clone; its connections end with the last clone.
 ///
-/// It has one connection for what decides who leads. A process that leads has one more for what takes longer, and one
-/// in which it holds a lock that tells by its end that the process died; its successors have one each to wait for that.
+/// It has one connection for what decides who leads. A process that leads or comes next has one more, in which it holds a
+/// lock that tells by its end that the process died; besides, one that leads has one for what takes longer, and one that
+/// comes next has one to wait for the leader's lock.
 #[derive(Clone, Debug)]
 pub struct Database {
     shared: Arc<Shared>,
@@ -43,6 +44,8 @@ struct Shared {
     /// How many members want to hear of changes, and how many lead.
     listeners: AtomicUsize,
     leaders: AtomicUsize,
+    /// How many lead or come next.
+    holders: AtomicUsize,
     patience: Duration,
     sentry: Sentry,
 }
@@ -108,6 +111,7 @@ impl Database {
             heard,
             listeners: AtomicUsize::new(0),
             leaders: AtomicUsize::new(0),
+            holders: AtomicUsize::new(0),
             patience,
             sentry: Sentry::new(address.clone()),
         };
@@ -214,6 +218,21 @@ impl Database {
             }
             false if self.shared.leaders.fetch_sub(1, Ordering::Relaxed) == 1 => {
                 *self.shared.chores.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            }
+            false => {}
+        }
+    }
+
+    /// One more member leads or comes next, or one less.
+    pub(crate) fn hold(&self, holds: bool) {
+        match holds {
+            true => {
+                self.shared.holders.fetch_add(1, Ordering::Relaxed);
+                if let Some(sentry) = self.sentry() {
+                    sentry.hold();
+                }
+            }
+            false if self.shared.holders.fetch_sub(1, Ordering::Relaxed) == 1 => {
                 self.shared.sentry.release();
             }
             false => {}

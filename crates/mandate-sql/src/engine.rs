@@ -79,6 +79,7 @@ pub(crate) fn start(database: &Database, seat: Seat, config: Config) -> Result<E
         waits: None,
         listens: Wish::new(database, Database::listen),
         leads: Wish::new(database, Database::lead),
+        holds: Wish::new(database, Database::hold),
         trouble: None,
     };
     tokio::spawn(driver.run(answered, database.heard()));
@@ -194,6 +195,7 @@ struct Driver {
     waits: Option<Waits>,
     listens: Wish,
     leads: Wish,
+    holds: Wish,
     /// What went wrong last, and how often in succession.
     trouble: Option<(String, u32)>,
 }
@@ -429,7 +431,7 @@ impl Driver {
         self.flights.insert(id, (statement.clone(), answers));
         let session = match &statement {
             Statement::Renew { .. } | Statement::Takeover { .. } => {
-                self.database.sentry().and_then(|sentry| sentry.hold())
+                self.database.sentry().and_then(|sentry| sentry.held())
             }
             _ => None,
         };
@@ -448,8 +450,10 @@ impl Driver {
         let is_next = self.machine.is_next() && !leads;
         self.listens.set(is_next);
         self.leads.set(leads);
-        let may_lead = self.machine.config().part() != Part::Observer;
-        let wanted = self.session.filter(|_| is_next && may_lead);
+        let comes_next = is_next && self.machine.config().part() != Part::Observer;
+        // Held beforehand, so that a new leader's first write names it.
+        self.holds.set(leads || comes_next);
+        let wanted = self.session.filter(|_| comes_next);
         match (wanted, &self.waits) {
             (None, _) => self.waits = None,
             (Some((_, number)), Some(waits)) if waits.number == number => {}

@@ -54,18 +54,23 @@ impl Sentry {
         Sentry { address, held: Mutex::new(None), waits: Arc::default() }
     }
 
-    /// The number of the lock that this process holds, once it does. It is taken when this is first asked.
-    pub(crate) fn hold(&self) -> Option<i64> {
+    /// Takes a lock, soon.
+    pub(crate) fn hold(&self) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let holding = held.get_or_insert_with(|| {
+        held.get_or_insert_with(|| {
             let (tell, number) = watch::channel(None);
             let task = tokio::spawn(keep(self.address.clone(), tell)).abort_handle();
             Holding { number, task }
         });
-        *holding.number.borrow()
     }
 
-    /// Lets it go: no member of this process leads any more.
+    /// The number of the lock that this process holds, if it does.
+    pub(crate) fn held(&self) -> Option<i64> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.as_ref().and_then(|holding| *holding.number.borrow())
+    }
+
+    /// Lets it go: no member of this process leads, or comes next.
     pub(crate) fn release(&self) {
         *self.held.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }

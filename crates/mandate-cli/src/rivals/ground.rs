@@ -12,8 +12,10 @@ use mandate_lab::rivals::{advisory_lock, printed};
 use mandate_servers::Server;
 use mandate_servers::postgres::{Postgres, PostgresConfig};
 use mandate_servers::zookeeper::{ZooKeeper, ZooKeeperConfig};
+use mandate_sql::schema::Dialect;
 
 use super::{Rival, RivalArgs};
+use crate::sql::GuaranteeName;
 
 /// For the connections of the harness itself, and of members that are killed and come back before the
 /// server has noticed.
@@ -22,10 +24,16 @@ const SPARE_CONNECTIONS: u32 = 50;
 /// PostgreSQL's processes are many: beyond this each costs more than it shows.
 const MOST_CONNECTIONS: u64 = 900;
 
+/// Of our own engine, members of one process share connections beyond this number, and so many.
+const SHARED_BEYOND: u64 = 800;
+const SHARED: usize = 8;
+
 /// A rival's server, ready for members.
 pub(super) struct Prepared {
     rival: Rival,
     program: PathBuf,
+    /// What its members need to know besides.
+    flags: Vec<String>,
     server: PrivateServer,
 }
 
@@ -45,12 +53,29 @@ impl Prepared {
                 }
                 PrivateServer::Postgres(postgres)
             }
+            Rival::Mandate => {
+                let postgres = postgres(args.members.min(SHARED_BEYOND))?;
+                postgres.sql(&mandate_sql::schema::script(Dialect::Postgres))?;
+                PrivateServer::Postgres(postgres)
+            }
             Rival::Zookeeper => {
                 let config = ZooKeeperConfig { tick: args.tick, waits_for_disk: true };
                 PrivateServer::ZooKeeper(ZooKeeper::launch(&config)?)
             }
         };
-        Ok(Prepared { rival: args.rival, program, server })
+        let mut flags = Vec::new();
+        if args.rival == Rival::Mandate {
+            flags.push(format!("--round-ms={}", args.round.as_millis()));
+            let guarantee = match args.guarantee {
+                GuaranteeName::Fenced => "fenced",
+                GuaranteeName::Leased => "leased",
+            };
+            flags.push(format!("--guarantee={guarantee}"));
+            if args.members > SHARED_BEYOND {
+                flags.push(format!("--connections={SHARED}"));
+            }
+        }
+        Ok(Prepared { rival: args.rival, program, flags, server })
     }
 }
 
@@ -75,7 +100,7 @@ impl Ground for Prepared {
 
     fn members(&self, members: Range<u64>, port: u16) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(["lab", "crowd", self.rival.name()]);
+        command.args(["lab", "crowd", self.rival.name()]).args(&self.flags);
         command.arg("--first").arg(members.start.to_string());
         command.arg("--members").arg((members.end - members.start).to_string());
         let (url, own) = match &self.server {

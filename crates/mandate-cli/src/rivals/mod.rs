@@ -19,6 +19,7 @@ use ground::Prepared;
 use crate::args::positive_duration;
 use crate::exit::Exit;
 use crate::output::{self, Format};
+use crate::sql::GuaranteeName;
 
 /// A rival on a private server, whose leader is struck again and again.
 #[derive(Debug, clap::Args)]
@@ -41,9 +42,12 @@ pub(crate) struct RivalArgs {
     /// For how long the election is left alone and measured, once it is stable.
     #[arg(long, default_value = "10s", value_parser = positive_duration, value_name = "TIME")]
     standing: Duration,
-    /// printed: how long the first rounds last (T_p).
+    /// mandate, printed: how long the first rounds last (T_p).
     #[arg(long, default_value = "2s", value_parser = positive_duration, value_name = "TIME")]
     round: Duration,
+    /// mandate: what leaders rely on.
+    #[arg(long, value_enum, default_value_t)]
+    guarantee: GuaranteeName,
     /// zookeeper: the server's tick. Sessions last two ticks, the least that it grants.
     #[arg(long, default_value = "2s", value_parser = positive_duration, value_name = "TIME")]
     tick: Duration,
@@ -54,6 +58,8 @@ pub(crate) struct RivalArgs {
 enum Rival {
     /// Whoever holds an advisory lock of PostgreSQL leads.
     AdvisoryLock,
+    /// Mandate's SQL engine, on PostgreSQL: what they are compared with.
+    Mandate,
     /// The NewSQL paper's algorithm as it is printed, on PostgreSQL.
     Printed,
     /// ZooKeeper's recipe.
@@ -64,6 +70,7 @@ impl Rival {
     fn name(self) -> &'static str {
         match self {
             Rival::AdvisoryLock => "advisory-lock",
+            Rival::Mandate => "mandate",
             Rival::Printed => "printed",
             Rival::Zookeeper => "zookeeper",
         }
@@ -113,7 +120,7 @@ pub(crate) fn run(args: &RivalArgs, format: Format) -> anyhow::Result<Exit> {
         (Rival::Printed, CauseName::Handover) => {
             anyhow::bail!("the printed algorithm has no handover: try --cause kill")
         }
-        (Rival::Printed | Rival::Zookeeper, CauseName::GivenUp) => {
+        (Rival::Mandate | Rival::Printed | Rival::Zookeeper, CauseName::GivenUp) => {
             anyhow::bail!(
                 "given-up is for advisory-lock; sessions of the others run out: try --cause cut"
             )
@@ -129,7 +136,7 @@ pub(crate) fn run(args: &RivalArgs, format: Format) -> anyhow::Result<Exit> {
         standing: args.standing,
         spread: match args.rival {
             Rival::AdvisoryLock => Duration::ZERO,
-            Rival::Printed => args.round,
+            Rival::Mandate | Rival::Printed => args.round,
             Rival::Zookeeper => args.tick,
         },
     };

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`advisory_lock`] | whoever holds PostgreSQL's advisory lock leads |
 //! | [`printed`] | the NewSQL paper's algorithm as it is printed, as transactions on PostgreSQL |
+//! | [`ours`] | Mandate's SQL engine, beside them |
 //! | [`zookeeper`] | ZooKeeper's recipe: ephemeral nodes in a row, each watching the one before |
 //! | [`seat`], [`crowd`] | the side of the members: what an election tells, and many members in one process |
 //! | [`field`] | the side of the harness: the processes, and what they said |
@@ -23,6 +24,7 @@ mod cables;
 pub mod crowd;
 pub mod field;
 pub mod figures;
+pub mod ours;
 mod postgresql;
 pub mod printed;
 pub mod seat;

@@ -242,6 +242,7 @@ impl Member {
     }
 
     fn swept(&mut self, rows: Vec<MemberRow>, now: Instant, effects: &mut Fx) {
+        let had_none = self.leading.successors.is_empty();
         let Leading { roster, pace, .. } = &mut *self.leading;
         let limits = (pace.round, self.config.missed);
         if roster.swept(rows, self.config.me, limits, now) {
@@ -250,6 +251,13 @@ impl Member {
             pace.calm(&self.config, now);
         }
         self.plan(effects);
+        // Those who are to follow should know it before they have to.
+        if had_none
+            && !self.leading.successors.is_empty()
+            && let Some(claim) = &mut self.claim
+        {
+            claim.next = claim.next.min(now);
+        }
     }
 
     /// Who is to succeed us, and whom we prefer for each role, of those who live.

@@ -81,6 +81,15 @@ fn zookeeper_waits_for_a_session_to_run_out() {
 }
 
 #[test]
+fn a_leader_of_zookeepers_recipe_that_was_stopped_acts_beside_its_successor() {
+    let args = ["--members", "4", "--kills", "5", "--tick", "300ms", "--cause", "pause"];
+    let report = rival(&[&["zookeeper"], &args[..]].concat());
+    assert_eq!((&report["answered"], &report["unanswered"]), (&5.into(), &0.into()), "{report:#}");
+    assert!(report["lost_sessions"].as_u64().is_some_and(|lost| lost >= 5), "{report:#}");
+    assert!(report["stale_acts"].as_u64().is_some_and(|acts| acts > 0), "{report:#}");
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_with_a_reason() {
     let refused = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mandate"));

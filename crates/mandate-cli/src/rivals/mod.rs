@@ -181,8 +181,9 @@ fn text(document: &Document) -> String {
         text += &format!("\n  rounds last                  {round:.0} ms");
     }
     text += &format!(
-        "\n  thrown out though alive      {} while joining, {} later\n\n{} acts were compared.",
-        figures.evictions_before, figures.false_evictions, figures.acts
+        "\n  thrown out though alive      {} while joining, {} later\n  \
+         sessions lost                {}\n\n{} acts were compared.",
+        figures.evictions_before, figures.false_evictions, figures.lost_sessions, figures.acts
     );
     if let Some(stopped) = &figures.stopped {
         text += &format!("\nEnded early: {stopped}");

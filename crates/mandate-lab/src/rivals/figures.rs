@@ -39,6 +39,9 @@ pub struct Figures {
     pub evictions_before: u64,
     /// And afterwards. A leader that was stopped or cut off counts, if it finds itself thrown out.
     pub false_evictions: u64,
+    /// Connections or sessions that ended since then though nobody had struck them, with those of leaders
+    /// that were stopped or cut off.
+    pub lost_sessions: u64,
     /// Why the trial ended early, if it did.
     pub stopped: Option<String>,
 }
@@ -52,6 +55,14 @@ pub(super) struct Standing {
     pub(super) transactions_per_s: Option<f64>,
     pub(super) cpu: f64,
     pub(super) evictions: u64,
+    pub(super) losses: u64,
+}
+
+/// What was seen of all members, up to the end.
+pub(super) struct Seen {
+    pub(super) acts: u64,
+    pub(super) evictions: u64,
+    pub(super) losses: u64,
 }
 
 /// What faults came to.
@@ -76,8 +87,7 @@ impl Measured {
     pub(super) fn figures(
         mut self,
         standing: &Standing,
-        false_evictions: u64,
-        acts: u64,
+        seen: &Seen,
         stopped: Option<String>,
     ) -> Figures {
         self.took_ms.sort_by(f64::total_cmp);
@@ -94,13 +104,14 @@ impl Measured {
             max_ms: at(1.0),
             overlap_ms: ms(self.overlap),
             stale_acts: self.stale_acts,
-            acts,
+            acts: seen.acts,
             round_ms: standing.round.map(ms),
             transactions_per_s: standing.transactions_per_s,
             server_cpu: standing.cpu,
             joined_in_ms: ms(standing.joined_in),
             evictions_before: standing.evictions,
-            false_evictions,
+            false_evictions: seen.evictions - standing.evictions,
+            lost_sessions: seen.losses - standing.losses,
             stopped,
         }
     }

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use super::cables::Cables;
 use super::field::{Act, Field, FieldError};
-use super::figures::{Figures, Measured, Standing};
+use super::figures::{Figures, Measured, Seen, Standing};
 
 /// How long a leader is left in peace before the next fault, so that everyone has seen it lead.
 const PEACE: Duration = Duration::from_millis(700);
@@ -113,8 +113,9 @@ pub fn run(
         }
         tell();
     }
-    let false_evictions = trial.field.evictions() - standing.evictions;
-    Ok(measured.figures(&standing, false_evictions, trial.field.counted(), stopped))
+    let field = &trial.field;
+    let seen = Seen { acts: field.counted(), evictions: field.evictions(), losses: field.losses() };
+    Ok(measured.figures(&standing, &seen, stopped))
 }
 
 /// What one fault came to.
@@ -198,6 +199,7 @@ impl<'a> Trial<'a> {
                 transactions_per_s: counted.map(|counted| counted as f64 / seconds),
                 cpu: used.as_secs_f64() / seconds,
                 evictions: self.field.evictions(),
+                losses: self.field.losses(),
             };
             let settled = |(_, since): (Duration, Duration)| since >= self.plan.standing;
             // In the first, servers still count what it took to join.

@@ -3,7 +3,7 @@
 //!
 //! A node goes with its session, and a session with the last ping of its client, a session timeout later;
 //! also when the client's process has died, since ZooKeeper ends no session because a connection did. A
-//! leader acts only while its client is connected, as the recipe's documentation asks for.
+//! leader acts only while its client is connected, as those who maintain clients advise.
 
 use std::convert::Infallible;
 use std::time::Duration;

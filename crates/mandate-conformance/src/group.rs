@@ -390,8 +390,23 @@ impl Group {
 
     /// Starts a member again, and waits until it takes part.
     pub fn restart(&mut self, member: MemberId, start: Start) -> Result<(), GroupError> {
-        self.spawn(member, start)?;
-        self.until_ready(member)
+        self.restart_all(&BTreeSet::from([member]), start)
+    }
+
+    /// Starts members again, all at once, and waits until they take part.
+    pub fn restart_all(
+        &mut self,
+        members: &BTreeSet<MemberId>,
+        start: Start,
+    ) -> Result<(), GroupError> {
+        members.iter().try_for_each(|member| self.spawn(*member, start))?;
+        members.iter().try_for_each(|member| self.until_ready(*member))
+    }
+
+    /// Everything that a member wrote to standard error, over all its starts.
+    pub fn logged(&self, member: MemberId) -> String {
+        let text = std::fs::read(self.log_path(member)).unwrap_or_default();
+        String::from_utf8_lossy(&text).into_owned()
     }
 
     /// Starts a member that runs once more, from the same state; how that ended, and what it complained.

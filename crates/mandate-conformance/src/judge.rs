@@ -184,15 +184,23 @@ fn views(history: &History, found: &mut Vec<Violation>) {
 }
 
 fn register(history: &History, is_leased: bool, found: &mut Vec<Violation>) {
-    let mut newer = Term::NONE;
-    for write in &history.accepted {
-        if write.term < newer {
-            found.push(Violation::RegisterFell { write: *write, newer });
-        }
-        newer = newer.max(write.term);
-    }
+    let mut newest = Term::NONE;
+    found.extend(falls(&mut newest, &history.accepted));
     let held = history.refusals().iter().filter(|refusal| refusal.held && is_leased);
     found.extend(held.map(|refusal| Violation::HeldAfterRefusal { refusal: *refusal }));
+}
+
+/// Writes of an older term after a newer, which nothing that checks terms may have taken. `newest` is the highest term
+/// that was written before these, and after them.
+pub fn falls(newest: &mut Term, writes: &[Accepted]) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for write in writes {
+        if write.term < *newest {
+            found.push(Violation::RegisterFell { write: *write, newer: *newest });
+        }
+        *newest = write.term.max(*newest);
+    }
+    found
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -31,6 +31,9 @@ const TIMEOUTS: &str = "evs.keepalive_period=PT0.25S;evs.inactive_check_period=P
                         evs.join_retrans_period=PT0.3S;evs.suspect_timeout=PT1S;\
                         evs.inactive_timeout=PT3S;evs.install_timeout=PT3S";
 
+/// How long nodes may take to find each other again: several times what they take to give each other up.
+const MERGE: Duration = Duration::from_secs(15);
+
 /// A cluster of three.
 #[derive(Debug)]
 pub struct Galera {
@@ -50,9 +53,11 @@ impl Galera {
             ports.iter().map(|ports| format!("127.0.0.1:{}", ports.group)).collect();
         let group = group.join(",");
         let node = |(index, ports): (usize, &Ports)| {
+            let name = format!("n{}", index + 1);
+            let within = config.within.as_ref().map(|within| within.join(&name));
             Ok(GaleraNode {
-                instance: Instance::new("galera", SYSTEM_USER, "")?,
-                name: format!("n{}", index + 1),
+                instance: Instance::new("galera", SYSTEM_USER, "", within.as_deref())?,
+                name,
                 ports: *ports,
                 group: group.clone(),
                 provider: provider.to_owned(),
@@ -110,6 +115,38 @@ impl Galera {
             self.nodes[most].run(Entry::Founding)?;
         }
         self.nodes.iter_mut().try_for_each(Server::start)
+    }
+
+    /// Brings everything back whatever was done to it, as an operator would: what is frozen goes on, what has
+    /// ended is started, and where too few are left to be a cluster, it is formed anew from the node with
+    /// the most.
+    pub fn recover(&mut self) -> Result<(), ServerError> {
+        for node in &mut self.nodes {
+            if node.instance.runs() {
+                node.resume()?;
+            }
+        }
+        if self.until(|nodes| nodes.iter_mut().any(|node| node.takes_part()))
+            && self.start().is_ok()
+            && self.until(|nodes| nodes.iter_mut().all(|node| node.takes_part()))
+        {
+            return Ok(());
+        }
+        self.nodes.iter_mut().try_for_each(Server::kill)?;
+        self.start()
+    }
+
+    /// Whether something comes to hold before the nodes must be thought to have lost each other.
+    fn until(&mut self, holds: impl Fn(&mut [GaleraNode]) -> bool) -> bool {
+        let began = Instant::now();
+        while !holds(&mut self.nodes) {
+            let runs = self.nodes.iter_mut().any(|node| node.instance.runs());
+            if !runs || began.elapsed() > MERGE {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        true
     }
 }
 
@@ -220,13 +257,21 @@ impl GaleraNode {
         }
         let port = self.ports.clients;
         self.instance.launch(&mut command, |_| greets(port))?;
-        self.instance.until("it has what the others have", |instance| {
-            let state = "show status where variable_name in ('wsrep_ready', 'wsrep_local_state')";
-            let shown = sql(instance, "mysql", state).unwrap_or_default();
-            // Four is "synced".
-            shown.contains("wsrep_local_state\t4") && shown.contains("wsrep_ready\tON")
-        })
+        self.instance.until("it has what the others have", has_all)
     }
+
+    /// Whether it runs, and is one of the cluster.
+    fn takes_part(&mut self) -> bool {
+        self.instance.runs() && has_all(&self.instance)
+    }
+}
+
+/// Whether a node is of the cluster, and has what the others have.
+fn has_all(instance: &Instance) -> bool {
+    let state = "show status where variable_name in ('wsrep_ready', 'wsrep_local_state')";
+    let shown = sql(instance, "mysql", state).unwrap_or_default();
+    // Four is "synced".
+    shown.contains("wsrep_local_state\t4") && shown.contains("wsrep_ready\tON")
 }
 
 impl Server for GaleraNode {

@@ -35,14 +35,16 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Makes one for a user. `leftovers` is shell that removes what a killed server leaves elsewhere, with
-    /// the directory as `$1`.
+    /// Makes one for a user, below `within`. `leftovers` is shell that removes what a killed server leaves
+    /// elsewhere, with the directory as `$1`.
     pub(crate) fn make(
         name: &str,
         user: Option<User>,
         leftovers: &str,
+        within: &Path,
     ) -> Result<Self, ServerError> {
-        let directory = tempfile::Builder::new().prefix(&format!("mandate-{name}-")).tempdir();
+        let prefix = format!("mandate-{name}-");
+        let directory = tempfile::Builder::new().prefix(&prefix).tempdir_in(within);
         let directory = directory.map_err(system("make a private directory"))?;
         // As the kernel names it: links in /proc are compared with it.
         let path = fs::canonicalize(directory.path()).map_err(system("find that directory"))?;

@@ -32,14 +32,17 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// A home for a server. When this is root, it runs as `user`.
+    /// A home for a server, below `within` or where temporary files are. When this is root, it runs as
+    /// `user`.
     pub(crate) fn new(
         name: &'static str,
         user: &str,
         leftovers: &str,
+        within: Option<&Path>,
     ) -> Result<Self, ServerError> {
         let user = User::unprivileged(user);
-        let home = Home::make(name, user, leftovers)?;
+        let within = within.map_or_else(std::env::temp_dir, Path::to_owned);
+        let home = Home::make(name, user, leftovers, &within)?;
         Ok(Instance { main: None, home, name, user })
     }
 

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -36,6 +36,9 @@ pub struct MariaDbConfig {
     pub password: String,
     /// Further options of `mariadbd`, without the two dashes, and their values.
     pub settings: Vec<(String, String)>,
+    /// An existing directory to put its own into, say on a small disk. Where temporary files are by default.
+    /// The nodes of a cluster use its subdirectories `n1`, `n2` and `n3`, which must exist.
+    pub within: Option<PathBuf>,
 }
 
 impl Default for MariaDbConfig {
@@ -45,6 +48,7 @@ impl Default for MariaDbConfig {
             waits_for_disk: false,
             password: String::new(),
             settings: Vec::new(),
+            within: None,
         }
     }
 }
@@ -112,6 +116,7 @@ pub(crate) fn sql(
 ) -> Result<String, ServerError> {
     let mut client = Command::new(programs::find("mariadb", "mariadb-client")?);
     client.args(["--no-defaults", "--user=root", "--batch", "--skip-column-names"]);
+    client.arg("--connect-timeout=5");
     client.arg("--socket").arg(instance.directory().join("socket"));
     instance.run(client.args(["--database", database, "--execute", statements]))
 }
@@ -137,7 +142,7 @@ pub struct MariaDb {
 impl MariaDb {
     /// Makes the system tables and starts a server on them.
     pub fn launch(config: &MariaDbConfig) -> Result<Self, ServerError> {
-        let instance = Instance::new("mariadb", SYSTEM_USER, "")?;
+        let instance = Instance::new("mariadb", SYSTEM_USER, "", config.within.as_deref())?;
         let port = ports::free_port().map_err(system("find a port"))?;
         config.install(&instance)?;
         let mut server = MariaDb { instance, port, config: config.clone() };

@@ -33,6 +33,8 @@ pub struct PostgresConfig {
     pub password: Option<String>,
     /// Further settings, as in `postgresql.conf`.
     pub settings: Vec<(String, String)>,
+    /// An existing directory to put its own into, say on a small disk. Where temporary files are by default.
+    pub within: Option<PathBuf>,
 }
 
 impl Default for PostgresConfig {
@@ -42,6 +44,7 @@ impl Default for PostgresConfig {
             waits_for_disk: false,
             password: None,
             settings: Vec::new(),
+            within: None,
         }
     }
 }
@@ -59,7 +62,8 @@ impl Postgres {
     /// Makes a database cluster and starts a server on it.
     pub fn launch(config: &PostgresConfig) -> Result<Self, ServerError> {
         let programs = programs::postgresql()?;
-        let instance = Instance::new("postgresql", "postgres", LEFTOVERS)?;
+        let instance =
+            Instance::new("postgresql", "postgres", LEFTOVERS, config.within.as_deref())?;
         let port = ports::free_port().map_err(system("find a port"))?;
         let mut server = Postgres { instance, programs, port, config: config.clone() };
         server.initialise()?;

@@ -48,7 +48,7 @@ impl ZooKeeper {
     /// Starts a server without data.
     pub fn launch(config: &ZooKeeperConfig) -> Result<Self, ServerError> {
         programs::require(Path::new(JAR), PACKAGE)?;
-        let instance = Instance::new("zookeeper", "zookeeper", "")?;
+        let instance = Instance::new("zookeeper", "zookeeper", "", None)?;
         let port = ports::free_port().map_err(system("find a port"))?;
         let data = instance.directory().join("data");
         let settings = format!(

@@ -8,6 +8,7 @@ use anyhow::Context;
 use mandate_conformance::actor::{self, Behaviour};
 use mandate_proto::identity::MemberId;
 
+use super::guarded::Writer;
 use crate::args::StartArgs;
 use crate::exit::Exit;
 use crate::logging;
@@ -30,6 +31,9 @@ pub(crate) struct ActorArgs {
     /// The socket of a register to write to at every act.
     #[arg(long)]
     register: Option<PathBuf>,
+    /// Write to a table of one's own while leading, too, in transactions that check the term; on a database.
+    #[arg(long)]
+    guarded: bool,
     /// Look at the mandate once, and then act for ever: what no program should do.
     #[arg(long)]
     careless: bool,
@@ -60,6 +64,11 @@ async fn on_database(args: &ActorArgs) -> anyhow::Result<()> {
     let member = args.database.resolve(&address, args.database.at.group_or("lab"))?.start().await?;
     let behaviour = args.behaviour(member.me());
     let election = member.election().clone();
+    if args.guarded {
+        let (address, group) = (address.clone(), member.group().to_owned());
+        let Behaviour { member, careless, .. } = behaviour;
+        Writer { address, group, member, careless }.start(election.clone())?;
+    }
     Ok(actor::run(election, behaviour, async || member.shutdown().await).await?)
 }
 

@@ -7,13 +7,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use mandate_conformance::subject::Subject;
 use mandate_proto::pole::installation::Guarantee;
 
 pub(crate) mod actor;
 pub(crate) mod chaos;
+mod client;
 pub(crate) mod conformance;
 pub(crate) mod failover;
+mod guarded;
 pub(crate) mod idle;
 mod peer;
 pub(crate) mod quality;
@@ -93,11 +96,17 @@ impl EngineArgs {
     fn on_database(&self, with_cables: bool) -> anyhow::Result<OnDatabase> {
         let base = match (&self.url, self.server) {
             (Some(url), _) => Base::Named(url.address()?),
-            (None, server) => Base::launch(server.unwrap_or_default())?,
+            (None, server) => Base::launch(server.unwrap_or_default(), None)?,
         };
+        Ok(self.on_base(base, with_cables))
+    }
+
+    /// Members that elect on this one.
+    fn on_base(&self, base: Base, with_cables: bool) -> OnDatabase {
         // A lease is a round and a quarter.
         let round = self.lease * 4 / 5;
-        Ok(OnDatabase { base: Arc::new(base), guarantee: self.guarantee(), round, with_cables })
+        let (base, guarantee) = (Arc::new(base), self.guarantee());
+        OnDatabase { base, guarantee, round, with_cables, guarded: false }
     }
 
     /// How long a lease lasts, where there are leases.
@@ -107,7 +116,10 @@ impl EngineArgs {
 
     /// What to write to have the same again.
     fn flags(&self) -> String {
-        let engine = format!("--engine {}", self.engine_name());
+        let mut engine = format!("--engine {}", self.engine_name());
+        if let Some(server) = self.server.and_then(|server| server.to_possible_value()) {
+            engine += &format!(" --server {}", server.get_name());
+        }
         match self.guarantee {
             GuaranteeName::Fenced => format!("{engine} --guarantee fenced"),
             GuaranteeName::Leased => {

@@ -51,25 +51,24 @@ pub(crate) enum Base {
 }
 
 impl Base {
-    /// Starts a private server of this kind.
-    pub(crate) fn launch(server: ServerName) -> anyhow::Result<Self> {
+    /// Starts a private server of this kind, with its files in this directory if one is named.
+    pub(crate) fn launch(server: ServerName, within: Option<&Path>) -> anyhow::Result<Self> {
+        let within = within.map(Path::to_owned);
+        let mariadb = MariaDbConfig { within: within.clone(), ..MariaDbConfig::default() };
         Ok(match server {
             ServerName::Sqlite => Base::File,
             ServerName::Postgres => {
-                let config = PostgresConfig { max_connections: 900, ..PostgresConfig::default() };
+                let defaults = PostgresConfig::default();
+                let config = PostgresConfig { max_connections: 900, within, ..defaults };
                 Base::Postgres(Mutex::new(Postgres::launch(&config)?))
             }
-            ServerName::Mariadb => {
-                Base::MariaDb(Mutex::new(MariaDb::launch(&MariaDbConfig::default())?))
-            }
-            ServerName::Galera => {
-                Base::Galera(Mutex::new(Galera::launch(&MariaDbConfig::default())?))
-            }
+            ServerName::Mariadb => Base::MariaDb(Mutex::new(MariaDb::launch(&mariadb)?)),
+            ServerName::Galera => Base::Galera(Mutex::new(Galera::launch(&mariadb)?)),
         })
     }
 
     /// Where its nodes are.
-    fn addresses(&self, directory: &Path) -> anyhow::Result<Vec<Address>> {
+    pub(crate) fn addresses(&self, directory: &Path) -> anyhow::Result<Vec<Address>> {
         let urls = match self {
             Base::File => return Ok(vec![Address::Sqlite(directory.join("mandate.db"))]),
             Base::Named(address) => return Ok(vec![address.clone()]),
@@ -104,6 +103,8 @@ pub(crate) struct OnDatabase {
     pub(crate) round: Duration,
     /// Whether members reach the database through relays.
     pub(crate) with_cables: bool,
+    /// Whether leaders write to a table of their own, too.
+    pub(crate) guarded: bool,
 }
 
 impl OnDatabase {
@@ -133,6 +134,13 @@ impl Subject for OnDatabase {
     }
 
     fn group(&self, size: u32, directory: &Path) -> Result<Box<dyn Members>, SetupError> {
+        Ok(Box::new(self.actors(size, directory)?))
+    }
+}
+
+impl OnDatabase {
+    /// How the members of a new group are started.
+    pub(crate) fn actors(&self, size: u32, directory: &Path) -> anyhow::Result<Actors> {
         let addresses = self.prepared(directory)?;
         let members: Vec<_> = (1..=size).map(MemberId::new).collect();
         let cables = match (&*self.base, self.with_cables) {
@@ -149,15 +157,9 @@ impl Subject for OnDatabase {
         let reach: Result<_, anyhow::Error> =
             members.iter().map(|member| Ok((*member, url(&reach(*member)?)))).collect();
         let program = std::env::current_exe().context("could not find this program")?;
-        let (round, guarantee) = (self.round, self.guarantee);
-        Ok(Box::new(Actors {
-            program,
-            group: new_group()?,
-            reach: reach?,
-            cables,
-            round,
-            guarantee,
-        }))
+        let OnDatabase { round, guarantee, guarded, .. } = *self;
+        let (group, reach) = (new_group()?, reach?);
+        Ok(Actors { program, group, reach, cables, round, guarantee, guarded })
     }
 }
 
@@ -176,13 +178,14 @@ fn new_group() -> anyhow::Result<String> {
 }
 
 /// How the members of a group are started.
-struct Actors {
+pub(crate) struct Actors {
     program: PathBuf,
-    group: String,
+    pub(crate) group: String,
     reach: std::collections::BTreeMap<MemberId, String>,
     cables: Option<Wires>,
     round: Duration,
     guarantee: Guarantee,
+    guarded: bool,
 }
 
 impl Members for Actors {
@@ -195,6 +198,9 @@ impl Members for Actors {
             Guarantee::Fenced => "fenced",
             Guarantee::Leased { .. } => "leased",
         });
+        if self.guarded {
+            run.arg("--guarded");
+        }
         // Not among the arguments, where every user of the host could read a password.
         run.env("MANDATE_URL", &self.reach[&member]);
         run

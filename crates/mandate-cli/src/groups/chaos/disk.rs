@@ -1,6 +1,6 @@
-//! A small disk for each member, which can be full.
+//! A small disk, which can be full.
 //!
-//! A tmpfs of a few pages, in a mount namespace of this process alone: nobody else sees it, and it is gone with the
+//! A tmpfs, in a mount namespace of this process alone: nobody else sees it, and it is gone with the
 //! process, however that ends.
 
 use std::fs::{self, File};
@@ -10,9 +10,6 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
-
-/// Sixteen pages: a member's state is one, and two while it is replaced.
-const SIZE: &str = "size=64k";
 
 /// What fills it.
 const FILLING: &str = "filling";
@@ -34,11 +31,11 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Puts one at a path.
-    pub(super) fn insert(path: &Path) -> anyhow::Result<Self> {
+    /// Puts one at a path, with these options of tmpfs.
+    pub(super) fn insert(path: &Path, options: &str) -> anyhow::Result<Self> {
         fs::create_dir_all(path).with_context(|| format!("could not make {}", path.display()))?;
         let kind = Some("tmpfs");
-        mount(Some("mandate"), path, kind, MsFlags::empty(), Some(SIZE))
+        mount(Some("mandate"), path, kind, MsFlags::empty(), Some(options))
             .with_context(|| format!("could not mount a small disk at {}", path.display()))?;
         Ok(Disk { path: path.to_owned() })
     }

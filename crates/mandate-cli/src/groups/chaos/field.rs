@@ -1,6 +1,6 @@
 //! Where chaos happens: members of the peer engine on emulated hosts, with small disks.
 
-use std::cell::{Ref, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
@@ -21,6 +21,8 @@ use mandate_proto::pole::installation::Guarantee;
 use mandate_runtime::Start;
 
 use super::disk::{Disk, leave_mounts};
+use super::ground::Ground;
+use super::storm::{self, Kind, Strike};
 use crate::certs::{self, CertsArgs};
 use crate::groups::guarantee_text;
 use crate::groups::peer::{GROUP, election, member_command};
@@ -42,6 +44,9 @@ const API_PORT: u16 = 8100;
 
 /// For elections: longer than a round trip on the longest link, slowed by the longest delay both ways.
 const TIMEOUT: Duration = Duration::from_millis(600);
+
+/// Sixteen pages: a member's state is one, and two while it is replaced.
+const DISK: &str = "size=64k";
 
 /// The disks, which members use and faults fill.
 type Disks = Rc<RefCell<BTreeMap<MemberId, Disk>>>;
@@ -74,19 +79,61 @@ impl Field {
         Ok(Field { wan, disks: Disks::default(), guarantee, within })
     }
 
-    /// Lets something go wrong with the network.
-    pub(super) fn inflict(&self, fault: &Fault) {
+    fn fault(&self, fault: &Fault) {
         self.wan.inflict(fault).expect("faults name members, and all of them are hosts");
     }
 
-    /// The network is as it should be.
-    pub(super) fn heal(&self) {
-        self.wan.heal();
+    fn sides(&self, side: &[usize]) -> (String, String) {
+        let size = self.disks.borrow().len();
+        let names = |inside: bool| {
+            let places = (0..size).filter(|place| side.contains(place) == inside);
+            places.map(|place| format!("p{}", place + 1)).collect::<Vec<_>>().join(",")
+        };
+        (names(true), names(false))
+    }
+}
+
+impl Ground for Field {
+    fn kinds(&self) -> Vec<(Kind, usize)> {
+        storm::OF_PEERS.to_vec()
     }
 
-    /// The disks, by member.
-    pub(super) fn disks(&self) -> Ref<'_, BTreeMap<MemberId, Disk>> {
-        self.disks.borrow()
+    fn inflict(&self, strike: &Strike, member: MemberId) -> anyhow::Result<String> {
+        let (name, all) = (member.to_string(), || "all".to_owned());
+        Ok(match strike {
+            Strike::Partition(side) => {
+                let (one, other) = self.sides(side);
+                self.fault(&Fault::Cut { a: one.clone(), b: other.clone() });
+                format!("partition {one} from {other}")
+            }
+            Strike::Mute(_) => {
+                self.fault(&Fault::OneWay { from: name, to: all() });
+                format!("mute {member}: nobody hears it")
+            }
+            Strike::Deafen(_) => {
+                self.fault(&Fault::OneWay { from: all(), to: name });
+                format!("deafen {member}: it hears nobody")
+            }
+            Strike::Loss(share) => {
+                self.fault(&Fault::Loss { a: all(), b: all(), share: *share });
+                format!("lose {:.0} % everywhere", share * 100.0)
+            }
+            Strike::Delay { delay, jitter, .. } => {
+                self.fault(&Fault::Delay { a: name.clone(), b: all(), delay: *delay });
+                self.fault(&Fault::Jitter { a: name, b: all(), jitter: *jitter });
+                format!("delay {member} by {delay:?}, jitter {jitter:?}")
+            }
+            Strike::FillDisk(_) => {
+                self.disks.borrow()[&member].fill()?;
+                format!("fill the disk of {member}")
+            }
+            other => anyhow::bail!("{} does not happen on a network", other.kind().name()),
+        })
+    }
+
+    fn heal(&self) -> anyhow::Result<()> {
+        self.wan.heal();
+        self.disks.borrow().values().try_for_each(Disk::free)
     }
 }
 
@@ -163,7 +210,7 @@ impl FieldGroup {
     /// Configuration and state are on the member's own disk; certificates are not.
     fn insert_disk(&self, member: MemberId, configuration: &str) -> anyhow::Result<()> {
         let home = self.home(member);
-        self.disks.borrow_mut().insert(member, Disk::insert(&home)?);
+        self.disks.borrow_mut().insert(member, Disk::insert(&home, DISK)?);
         let path = home.join("member.toml");
         fs::write(&path, configuration)
             .with_context(|| format!("could not write {}", path.display()))?;

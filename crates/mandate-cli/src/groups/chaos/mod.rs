@@ -1,43 +1,55 @@
-//! `mandate lab chaos`: a real group on an emulated network, with everything that goes wrong.
+//! `mandate lab chaos`: a real group, with everything that goes wrong.
 //!
-//! Member processes, each on a host of its own ([`mandate_lab::wan`]) with a small disk of its own ([`disk`]). A seed
-//! draws phases of faults ([`storm`]): processes killed and stopped, hosts cut off, partitions, one-way cuts, loss,
-//! delay, full disks, several at once. While they last nothing may happen that the guarantee forbids; when a phase
-//! has healed, there must be a leader that all follow, within a stated time.
+//! Members of the peer engine are processes, each on a host of its own ([`mandate_lab::wan`]) with a small disk of its own
+//! ([`field`]). Those of the SQL engine are processes on a private database ([`server`]). A seed draws phases of faults
+//! ([`storm`]): processes killed and stopped, hosts cut off, partitions, one-way cuts, loss, delay, full disks; databases
+//! ended, crashed and frozen, their connections broken, their rows locked; several at once. While they last nothing may
+//! happen that the guarantee forbids; when a phase has healed, there must be a leader that all follow, within a stated time.
 //!
 //! What is watched: every act of every leader, by the clock that all processes share; what each member believed;
-//! and a register that takes no older term after a newer ([`mandate_conformance::judge`]).
+//! a register that takes no older term after a newer ([`mandate_conformance::judge`]); and, on a database, a table that
+//! leaders write to in transactions that check their term.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use clap::{ValueEnum, value_parser};
+use anyhow::Context;
+use clap::value_parser;
 use mandate_conformance::group::{Conduct, Group, GroupError};
+use mandate_proto::identity::MemberId;
 
-use super::{EngineArgs, guarantee_text};
+use super::{Engine, EngineArgs, guarantee_text};
 use crate::args::positive_duration;
 use crate::exit::Exit;
 use crate::output::{self, Format, readable};
 
+mod clock;
 mod disk;
 pub(super) mod field;
+mod ground;
 mod report;
 mod runner;
+mod server;
 mod storm;
+mod warnings;
 
 use field::{CONTINENT, Field};
+use ground::Ground;
 use report::Report;
 use runner::{Outcome, Runner};
+use server::Struck;
 
 /// Between two acts of a leader: how closely they are watched.
 const PACE: Duration = Duration::from_millis(1);
 
-/// Real members on an emulated network, with everything that goes wrong; needs root.
+/// Real members on an emulated network, or on a private database, with everything that goes wrong; needs root.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit code 10 if something happened that the guarantee forbids, 11 if a group that had healed found no leader in time.
 
 Examples:
   mandate lab chaos --guarantee leased --faults 200 --seed 7
+  mandate lab chaos --engine sql --server postgres --faults 80
   mandate lab chaos --faults 20 --careless       # a bug put back: it must be found")]
 pub(crate) struct ChaosArgs {
     #[command(flatten)]
@@ -57,6 +69,12 @@ pub(crate) struct ChaosArgs {
     /// A leader that all follow must be there this long after a phase has healed, at the latest.
     #[arg(long, default_value = "20s", value_parser = positive_duration, value_name = "TIME")]
     within: Duration,
+    /// Step the calendar of this host, too, by up to a minute, and put it back; on a database.
+    #[arg(long)]
+    step_clock: bool,
+    /// Keep what members logged in this directory.
+    #[arg(long, value_name = "DIR")]
+    logs: Option<PathBuf>,
     /// Say each fault as it happens.
     #[arg(long, short)]
     verbose: bool,
@@ -66,16 +84,27 @@ pub(crate) struct ChaosArgs {
 }
 
 impl ChaosArgs {
+    /// Where it happens. Made first of all: threads that are there before do not come along.
+    fn ground(&self) -> anyhow::Result<Box<dyn Ground>> {
+        let (members, within) = (self.members, self.within);
+        Ok(match self.engine.engine {
+            Engine::Peer => {
+                anyhow::ensure!(!self.step_clock, "--step-clock is for --engine sql");
+                let guarantee = self.engine.guarantee();
+                Box::new(Field::make(CONTINENT, guarantee, members, within, self.seed)?)
+            }
+            Engine::Sql => Box::new(Struck::make(&self.engine, within, self.step_clock)?),
+        })
+    }
+
     /// What repeats these faults.
     fn command(&self) -> String {
         let careless = if self.careless { " --careless" } else { "" };
-        let flag = |kind: &storm::Kind| {
-            let value = kind.to_possible_value().expect("no kind is hidden");
-            format!(" --only {}", value.get_name())
-        };
-        let only: String = self.only.iter().map(flag).collect();
+        let clock = if self.step_clock { " --step-clock" } else { "" };
+        let only: String =
+            self.only.iter().map(|kind| format!(" --only {}", kind.flag())).collect();
         format!(
-            "mandate lab chaos {} --members {} --faults {} --seed {}{only}{careless}",
+            "mandate lab chaos {} --members {} --faults {} --seed {}{only}{clock}{careless}",
             self.engine.flags(),
             self.members,
             self.faults,
@@ -85,26 +114,28 @@ impl ChaosArgs {
 }
 
 pub(crate) fn run(args: &ChaosArgs, format: Format) -> anyhow::Result<Exit> {
-    let guarantee = args.engine.guarantee();
     let members = args.members as usize;
     let lease = args.engine.lease();
-    let setting = storm::Setting { members, lease, only: &args.only };
+    let ground = args.ground()?;
+    let kinds = storm::wanted(ground.kinds(), &args.only)?;
+    let setting = storm::Setting { members, lease, kinds: &kinds };
     let phases = storm::draw(args.seed, args.faults, &setting);
-    let field = Field::make(CONTINENT, guarantee, args.members, args.within, args.seed)?;
     let conduct = Conduct { pace: PACE, register: true, careless: args.careless };
-    let group = Group::start(&field, args.members, conduct)?;
-    let mut runner = Runner::new(&field, group, args.verbose);
+    let group = Group::start(&*ground, args.members, conduct)?;
+    let mut runner = Runner::new(&*ground, group, args.verbose);
     let length: Duration = phases.iter().map(|phase| phase.length() + runner::RECOVERY).sum();
     eprintln!(
-        "{}, {}: {} faults in {} phases, about {}",
-        args.engine.engine_name(),
-        guarantee_text(guarantee),
+        "{}: {} faults in {} phases, about {}",
+        ground.name(),
         args.faults,
         phases.len(),
         readable(length)
     );
     let began = Instant::now();
     let outcome = with_progress(&mut runner, &phases)?;
+    if let Some(directory) = &args.logs {
+        keep_logs(&runner.group, args.members, directory)?;
+    }
     let report = Report::new(args, &mut runner, &outcome, began.elapsed())?;
     match format {
         Format::Json => output::print_json(&report)?,
@@ -115,6 +146,16 @@ pub(crate) fn run(args: &ChaosArgs, format: Format) -> anyhow::Result<Exit> {
         Outcome::Broken(_) => Exit::Correctness,
         Outcome::NoLeader(_) => Exit::Liveness,
     })
+}
+
+fn keep_logs(group: &Group, members: u32, directory: &Path) -> anyhow::Result<()> {
+    let failed = || format!("could not keep logs in {}", directory.display());
+    std::fs::create_dir_all(directory).with_context(failed)?;
+    for member in (1..=members).map(MemberId::new) {
+        let path = directory.join(format!("{member}.log"));
+        std::fs::write(path, group.logged(member)).with_context(failed)?;
+    }
+    Ok(())
 }
 
 fn with_progress(runner: &mut Runner<'_>, phases: &[storm::Phase]) -> Result<Outcome, GroupError> {

@@ -5,10 +5,12 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use mandate_conformance::group::GroupError;
+use mandate_proto::identity::MemberId;
 use serde::Serialize;
 
 use super::runner::{Outcome, PhaseFigures, Runner};
 use super::storm::Kind;
+use super::warnings::distinct;
 use super::{ChaosArgs, guarantee_text};
 use crate::output::ms;
 
@@ -19,6 +21,8 @@ const SHOWN: usize = 60;
 #[derive(Serialize)]
 pub(super) struct Report {
     engine: &'static str,
+    /// What members ran on, and what leaders relied on.
+    subject: String,
     guarantee: String,
     members: u32,
     seed: u64,
@@ -36,6 +40,10 @@ pub(super) struct Report {
     acts: u64,
     /// Writes of an older term after a newer, which the register refused.
     refused_writes: u64,
+    /// Writes that leaders made to a table of their own, each in a transaction that checked its term.
+    guarded_writes: u64,
+    /// What members told their operators, and how often.
+    warnings: BTreeMap<String, usize>,
     outcome: &'static str,
     /// What must not have happened, and has.
     violations: Vec<String>,
@@ -52,6 +60,8 @@ struct Row {
     leader_changes: usize,
     /// The longest time without an act of a leader, in each phase.
     without_leader_ms: Spread,
+    /// From when all was healed until a leader acted.
+    acted_ms: Spread,
     /// From healing until all followed one leader.
     settled_ms: Spread,
 }
@@ -70,6 +80,10 @@ impl Report {
         took: Duration,
     ) -> Result<Self, GroupError> {
         let refused_writes = runner.group.refused_writes();
+        let members = (1..=args.members).map(MemberId::new);
+        let logs: Vec<_> = members.map(|member| runner.group.logged(member)).collect();
+        let warnings = distinct(logs.iter().map(String::as_str));
+        let guarded_writes = runner.ground.writes();
         let history = runner.group.history()?;
         let mut leaders = BTreeMap::new();
         for (_, member, _) in history.reigns() {
@@ -88,6 +102,7 @@ impl Report {
         };
         Ok(Report {
             engine: args.engine.engine_name(),
+            subject: runner.ground.name(),
             guarantee: guarantee_text(args.engine.guarantee()),
             members: args.members,
             seed: args.seed,
@@ -100,6 +115,8 @@ impl Report {
             terms,
             acts,
             refused_writes,
+            guarded_writes,
+            warnings,
             outcome,
             violations: evidence.map(|evidence| evidence.what.clone()).unwrap_or_default(),
             history: evidence.map(|evidence| evidence.around.clone()).unwrap_or_default(),
@@ -110,9 +127,8 @@ impl Report {
 
     pub(super) fn text(&self) -> String {
         let mut text = format!(
-            "{}, {}, {} members: {} faults in {} phases, {:.0} s\n\n  {:<12} {:>6} {:>9} {:>24} {:>24}\n",
-            self.engine,
-            self.guarantee,
+            "{}, {} members: {} faults in {} phases, {:.0} s\n\n  {:<12} {:>6} {:>9} {:>24} {:>24} {:>24}\n",
+            self.subject,
             self.members,
             self.faults,
             self.phases,
@@ -121,17 +137,19 @@ impl Report {
             "phases",
             "changes",
             "no leader, median/max ms",
+            "healed to act",
             "settled, median/max ms"
         );
         for row in &self.results {
             let spread = |spread: &Spread| format!("{:.0} / {:.0}", spread.median, spread.max);
             let _ = writeln!(
                 text,
-                "  {:<12} {:>6} {:>9} {:>24} {:>24}",
+                "  {:<12} {:>6} {:>9} {:>24} {:>24} {:>24}",
                 row.fault,
                 row.phases,
                 row.leader_changes,
                 spread(&row.without_leader_ms),
+                spread(&row.acted_ms),
                 spread(&row.settled_ms)
             );
         }
@@ -140,6 +158,19 @@ impl Report {
             "\n{} acts in {} terms were compared; the register refused {} writes of older terms.",
             self.acts, self.terms, self.refused_writes
         );
+        if self.guarded_writes > 0 {
+            let _ = writeln!(
+                text,
+                "The guarded table has {} writes, each in a transaction that checked its term.",
+                self.guarded_writes
+            );
+        }
+        if !self.warnings.is_empty() {
+            text += "\nWhat members told their operators, and how often:\n";
+        }
+        for (warning, times) in &self.warnings {
+            let _ = writeln!(text, "  {times:>5}  {warning}");
+        }
         if self.violations.is_empty() {
             text += "Nothing happened that must not, and after every phase all followed one leader in time.";
         }
@@ -174,6 +205,7 @@ fn row(kind: Option<Kind>, phases: &[&PhaseFigures]) -> Row {
         phases: phases.len(),
         leader_changes: phases.iter().filter(|phase| phase.changed).count(),
         without_leader_ms: spread(phases.iter().map(|phase| ms(phase.without_leader))),
+        acted_ms: spread(phases.iter().map(|phase| ms(phase.acted))),
         settled_ms: spread(phases.iter().map(|phase| ms(phase.settled))),
     }
 }

@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 
 use mandate_conformance::group::{Group, GroupError};
 use mandate_conformance::history::{History, now};
-use mandate_lab::wan::fault::Fault;
-use mandate_proto::identity::MemberId;
+use mandate_proto::identity::{MemberId, Term};
 use mandate_runtime::Start;
 
-use super::field::Field;
+use super::ground::Ground;
 use super::storm::{Kind, Phase, Strike, Target};
 use crate::output::readable;
 
@@ -38,6 +37,8 @@ pub(super) struct PhaseFigures {
     pub(super) kinds: Vec<Kind>,
     /// The longest time in which nobody acted.
     pub(super) without_leader: Duration,
+    /// From when everything was healed until a leader acted.
+    pub(super) acted: Duration,
     /// From healing, with processes that start again, until all followed one leader.
     pub(super) settled: Duration,
     /// Whether another leads than before.
@@ -45,7 +46,7 @@ pub(super) struct PhaseFigures {
 }
 
 pub(super) struct Runner<'a> {
-    field: &'a Field,
+    pub(super) ground: &'a dyn Ground,
     pub(super) group: Group,
     verbose: bool,
     pub(super) phases: Vec<PhaseFigures>,
@@ -56,9 +57,9 @@ pub(super) struct Runner<'a> {
 }
 
 impl<'a> Runner<'a> {
-    pub(super) fn new(field: &'a Field, group: Group, verbose: bool) -> Self {
+    pub(super) fn new(ground: &'a dyn Ground, group: Group, verbose: bool) -> Self {
         Runner {
-            field,
+            ground,
             group,
             verbose,
             phases: Vec::new(),
@@ -84,9 +85,16 @@ impl<'a> Runner<'a> {
         }
         sleep(phase.lasts);
         let healing = Instant::now();
+        let healed_at;
         let outcome = match self.heal(say) {
-            Ok(()) => self.settled()?,
-            Err(error) => self.too_late(error)?,
+            Ok(()) => {
+                healed_at = now();
+                self.settled()?
+            }
+            Err(error) => {
+                healed_at = now();
+                self.too_late(error)?
+            }
         };
         let settled = healing.elapsed();
         let history = self.group.history()?;
@@ -94,6 +102,7 @@ impl<'a> Runner<'a> {
         let figures = PhaseFigures {
             kinds: phase.strikes.iter().map(|(_, strike)| strike.kind()).collect(),
             without_leader: longest_gap(history, began),
+            acted: first_act(history, healed_at),
             settled,
             changed: before.map(|act| act.term) != after.map(|act| act.term),
         };
@@ -114,21 +123,35 @@ impl<'a> Runner<'a> {
 
     /// Waits until all follow one leader, and looks at everything that has happened.
     fn settled(&mut self) -> Result<Outcome, GroupError> {
-        let settled = self.group.settle();
+        let settled = self.group.settle().and_then(|act| self.written(act.term));
         let broken = self.group.violations()?;
         let mut what: Vec<_> = broken.iter().map(ToString::to_string).collect();
+        what.extend(self.ground.violations());
         for member in self.group.members() {
             if self.group.has_ended(member) {
                 what.push(format!("the process of {member} ended, and nobody killed it"));
+            }
+            if self.group.logged(member).contains("panicked at") {
+                what.push(format!("{member} has panicked"));
             }
         }
         if !what.is_empty() {
             return Ok(Outcome::Broken(Evidence { what, around: self.around()? }));
         }
         match settled {
-            Ok(_) => Ok(Outcome::Passed),
+            Ok(()) => Ok(Outcome::Passed),
             Err(error) => self.too_late(error),
         }
+    }
+
+    /// Waits until a leader has written in this term or a higher one, where leaders write.
+    fn written(&mut self, term: Term) -> Result<(), GroupError> {
+        let ground = self.ground;
+        self.group.until(format!("a write of term {term} or a higher one"), |_| {
+            // A database that has just come back may not answer yet.
+            let newest = ground.look().ok()?;
+            newest.is_none_or(|newest| newest >= term).then_some(())
+        })
     }
 
     /// What must happen did not in time; any other error is not about the group.
@@ -143,14 +166,17 @@ impl<'a> Runner<'a> {
     }
 
     fn note(&mut self, text: String, say: &dyn Fn(&str)) {
+        self.note_at(now(), text, say);
+    }
+
+    fn note_at(&mut self, at: u64, text: String, say: &dyn Fn(&str)) {
         if self.verbose {
             say(&text);
         }
-        self.log.push((now(), text));
+        self.log.push((at, text));
     }
 
     fn strike(&mut self, strike: &Strike, say: &dyn Fn(&str)) -> Result<(), GroupError> {
-        let all = || "all".to_owned();
         match strike {
             Strike::Kill(target) => {
                 let Some(member) = self.living(*target)? else { return Ok(()) };
@@ -166,33 +192,7 @@ impl<'a> Runner<'a> {
             Strike::CutOff(target) => {
                 let member = self.member(*target)?;
                 self.note(format!("cut {member} off"), say);
-                self.field.inflict(&Fault::Cut { a: member.to_string(), b: all() });
-            }
-            Strike::Partition(side) => {
-                let (one, other) = self.sides(side);
-                self.note(format!("partition {one} from {other}"), say);
-                self.field.inflict(&Fault::Cut { a: one, b: other });
-            }
-            Strike::Mute(target) => {
-                let member = self.member(*target)?;
-                self.note(format!("mute {member}: nobody hears it"), say);
-                self.field.inflict(&Fault::OneWay { from: member.to_string(), to: all() });
-            }
-            Strike::Deafen(target) => {
-                let member = self.member(*target)?;
-                self.note(format!("deafen {member}: it hears nobody"), say);
-                self.field.inflict(&Fault::OneWay { from: all(), to: member.to_string() });
-            }
-            Strike::Loss(share) => {
-                self.note(format!("lose {:.0} % everywhere", share * 100.0), say);
-                self.field.inflict(&Fault::Loss { a: all(), b: all(), share: *share });
-            }
-            Strike::Delay { target, delay, jitter } => {
-                let member = self.member(*target)?;
-                self.note(format!("delay {member} by {delay:?}, jitter {jitter:?}"), say);
-                let a = member.to_string();
-                self.field.inflict(&Fault::Delay { a: a.clone(), b: all(), delay: *delay });
-                self.field.inflict(&Fault::Jitter { a, b: all(), jitter: *jitter });
+                self.group.cables()?.isolate(member);
             }
             Strike::KillAll => {
                 self.note("kill all".into(), say);
@@ -200,10 +200,12 @@ impl<'a> Runner<'a> {
                     self.kill(member)?;
                 }
             }
-            Strike::FillDisk(target) => {
-                let member = self.member(*target)?;
-                self.note(format!("fill the disk of {member}"), say);
-                self.on_disk(member, |disk| disk.fill())?;
+            other => {
+                let member = self.member(other.target().unwrap_or(Target::Place(0)))?;
+                let at = now();
+                let done = self.ground.inflict(other, member);
+                let done = done.map_err(refused(format!("have this happen: {other:?}")))?;
+                self.note_at(at, done, say);
             }
         }
         Ok(())
@@ -214,19 +216,6 @@ impl<'a> Runner<'a> {
         self.paused.remove(&member);
         self.killed.insert(member);
         Ok(())
-    }
-
-    fn on_disk(
-        &self,
-        member: MemberId,
-        work: impl FnOnce(&super::disk::Disk) -> anyhow::Result<()>,
-    ) -> Result<(), GroupError> {
-        let disks = self.field.disks();
-        let disk = disks.get(&member).expect("every member has a disk");
-        work(disk).map_err(|error| GroupError::System {
-            what: format!("change the disk of {member}"),
-            source: std::io::Error::other(format!("{error:#}")),
-        })
     }
 
     /// Whom it strikes, whether or not its process runs.
@@ -247,31 +236,17 @@ impl<'a> Runner<'a> {
         Ok(next.copied())
     }
 
-    fn sides(&self, side: &[usize]) -> (String, String) {
-        let size = self.field.disks().len();
-        let names = |inside: bool| {
-            let places = (0..size).filter(|place| side.contains(place) == inside);
-            places.map(|place| format!("p{}", place + 1)).collect::<Vec<_>>().join(",")
-        };
-        (names(true), names(false))
-    }
-
-    /// Everything is as it should be: network, disks, processes, in this order, so that whoever starts finds the
-    /// other two in order.
+    /// Everything is as it should be: surroundings, then processes, so that whoever starts finds the rest in order.
     fn heal(&mut self, say: &dyn Fn(&str)) -> Result<(), GroupError> {
         self.note("heal".into(), say);
-        self.field.heal();
-        let members: Vec<_> = self.field.disks().keys().copied().collect();
-        for member in members {
-            self.on_disk(member, |disk| disk.free())?;
+        self.ground.heal().map_err(refused("heal what was struck"))?;
+        if let Ok(cables) = self.group.cables() {
+            cables.heal();
         }
         for member in std::mem::take(&mut self.paused) {
             self.group.resume(member)?;
         }
-        for member in std::mem::take(&mut self.killed) {
-            self.group.restart(member, Start::Stored)?;
-        }
-        Ok(())
+        self.group.restart_all(&std::mem::take(&mut self.killed), Start::Stored)
     }
 
     /// What happened in this phase: faults, what members saw, and who acted when, by time.
@@ -292,6 +267,21 @@ impl<'a> Runner<'a> {
         lines.sort();
         let time = |at: u64| (at as f64 - began as f64) / 1e6;
         Ok(lines.into_iter().map(|(at, text)| format!("{:>10.3} ms  {text}", time(at))).collect())
+    }
+}
+
+/// From then to the first act after it.
+fn first_act(history: &History, since: u64) -> Duration {
+    let after = history.acts().iter().filter_map(|act| act.at.checked_sub(since));
+    Duration::from_nanos(after.min().unwrap_or_default())
+}
+
+/// The system, and not the group, did not do as it should.
+fn refused(what: impl Into<String>) -> impl FnOnce(anyhow::Error) -> GroupError {
+    let what = what.into();
+    move |error| {
+        let source = std::io::Error::other(format!("{error:#}"));
+        GroupError::System { what, source }
     }
 }
 

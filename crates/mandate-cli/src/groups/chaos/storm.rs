@@ -39,12 +39,24 @@ pub(super) enum Strike {
     Delay { target: Target, delay: Duration, jitter: Duration },
     /// All are killed at once, and started again when the phase ends.
     KillAll,
-    /// Its disk takes nothing more.
+    /// Its disk takes nothing more; on a database, that of its node.
     FillDisk(Target),
+    /// Its node of the database is ended in good order; started again when the phase ends.
+    Stop(Target),
+    /// SIGKILL for its node of the database; started again when the phase ends.
+    Crash(Target),
+    /// SIGSTOP for its node of the database; SIGCONT when the phase ends.
+    Freeze(Target),
+    /// Somebody else locks the control row there, until the phase ends.
+    HoldLock(Target),
+    /// All connections to the database are ended, again and again.
+    BreakConnections,
+    /// The host's calendar goes by so many seconds; put back when the phase ends.
+    StepClock(i64),
 }
 
-/// What can be drawn, and how often of all.
-const KINDS: [(Kind, usize); 9] = [
+/// What can be drawn for members that talk to each other, and how often of all.
+pub(super) const OF_PEERS: [(Kind, usize); 9] = [
     (Kind::Kill, 4),
     (Kind::Pause, 3),
     (Kind::CutOff, 3),
@@ -56,6 +68,24 @@ const KINDS: [(Kind, usize); 9] = [
     (Kind::DiskFull, 3),
 ];
 
+/// For members on a database that runs.
+pub(super) const ON_A_SERVER: [(Kind, usize); 10] = [
+    (Kind::Kill, 3),
+    (Kind::Pause, 3),
+    (Kind::CutOff, 3),
+    (Kind::KillAll, 1),
+    (Kind::DiskFull, 3),
+    (Kind::Restart, 2),
+    (Kind::Crash, 3),
+    (Kind::Freeze, 3),
+    (Kind::Lock, 3),
+    (Kind::Breaks, 3),
+];
+
+/// For members on a file.
+pub(super) const ON_A_FILE: [(Kind, usize); 5] =
+    [(Kind::Kill, 4), (Kind::Pause, 4), (Kind::KillAll, 1), (Kind::DiskFull, 3), (Kind::Lock, 4)];
+
 /// A kind of fault, by which results are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(super) enum Kind {
@@ -63,7 +93,7 @@ pub(super) enum Kind {
     Kill,
     /// SIGSTOP for longer than a lease, then SIGCONT.
     Pause,
-    /// A member cut off from all others.
+    /// A member cut off from all others, or from the database.
     CutOff,
     /// Two sides that do not hear each other.
     Partition,
@@ -75,11 +105,29 @@ pub(super) enum Kind {
     Delay,
     /// SIGKILL for all at once.
     KillAll,
-    /// A member that cannot write its state.
+    /// A member that cannot write its state, or a database without room.
     DiskFull,
+    /// The database ended in good order, and started again.
+    Restart,
+    /// SIGKILL for the database, or a node of it, and started again.
+    Crash,
+    /// SIGSTOP for the database, or a node of it, then SIGCONT.
+    Freeze,
+    /// The control row, or the file, locked by a stranger for longer than a lease.
+    Lock,
+    /// All connections to the database ended, again and again.
+    Breaks,
+    /// The host's calendar stepped by up to a minute; only with --step-clock.
+    ClockStep,
 }
 
 impl Kind {
+    /// As it is written on the command line.
+    pub(super) fn flag(self) -> String {
+        let value = clap::ValueEnum::to_possible_value(&self).expect("no kind is hidden");
+        value.get_name().to_owned()
+    }
+
     pub(super) fn name(self) -> &'static str {
         match self {
             Kind::Kill => "kill",
@@ -91,6 +139,12 @@ impl Kind {
             Kind::Delay => "delay",
             Kind::KillAll => "all killed",
             Kind::DiskFull => "disk full",
+            Kind::Restart => "db restarted",
+            Kind::Crash => "db crashed",
+            Kind::Freeze => "db frozen",
+            Kind::Lock => "row locked",
+            Kind::Breaks => "db hangs up",
+            Kind::ClockStep => "clock step",
         }
     }
 }
@@ -107,6 +161,34 @@ impl Strike {
             Strike::Delay { .. } => Kind::Delay,
             Strike::KillAll => Kind::KillAll,
             Strike::FillDisk(_) => Kind::DiskFull,
+            Strike::Stop(_) => Kind::Restart,
+            Strike::Crash(_) => Kind::Crash,
+            Strike::Freeze(_) => Kind::Freeze,
+            Strike::HoldLock(_) => Kind::Lock,
+            Strike::BreakConnections => Kind::Breaks,
+            Strike::StepClock(_) => Kind::ClockStep,
+        }
+    }
+
+    /// Whom it is about, if anyone.
+    pub(super) fn target(&self) -> Option<Target> {
+        match self {
+            Strike::Kill(target)
+            | Strike::Pause(target)
+            | Strike::CutOff(target)
+            | Strike::Mute(target)
+            | Strike::Deafen(target)
+            | Strike::Delay { target, .. }
+            | Strike::FillDisk(target)
+            | Strike::Stop(target)
+            | Strike::Crash(target)
+            | Strike::Freeze(target)
+            | Strike::HoldLock(target) => Some(*target),
+            Strike::Partition(_)
+            | Strike::Loss(_)
+            | Strike::KillAll
+            | Strike::BreakConnections
+            | Strike::StepClock(_) => None,
         }
     }
 }
@@ -131,8 +213,8 @@ impl Phase {
 pub(super) struct Setting<'a> {
     pub(super) members: usize,
     pub(super) lease: Duration,
-    /// Only these kinds; all if there are none.
-    pub(super) only: &'a [Kind],
+    /// What can be drawn, and how often of all.
+    pub(super) kinds: &'a [(Kind, usize)],
 }
 
 /// The phases of a seed, with this many faults in all.
@@ -156,7 +238,7 @@ pub(super) fn draw(seed: u64, faults: u32, setting: &Setting<'_>) -> Vec<Phase> 
 
 fn strike(random: &mut Random, setting: &Setting<'_>) -> Strike {
     let members = setting.members;
-    let kind = kind(random, setting.only);
+    let kind = kind(random, setting.kinds);
     let target = if random.chance(0.6) {
         Target::Leader
     } else {
@@ -181,20 +263,42 @@ fn strike(random: &mut Random, setting: &Setting<'_>) -> Strike {
         },
         Kind::KillAll => Strike::KillAll,
         Kind::DiskFull => Strike::FillDisk(target),
+        Kind::Restart => Strike::Stop(target),
+        Kind::Crash => Strike::Crash(target),
+        Kind::Freeze => Strike::Freeze(target),
+        Kind::Lock => Strike::HoldLock(target),
+        Kind::Breaks => Strike::BreakConnections,
+        Kind::ClockStep => {
+            let seconds = 2 + random.below(59) as i64;
+            Strike::StepClock(if random.chance(0.5) { seconds } else { -seconds })
+        }
     }
 }
 
-fn kind(random: &mut Random, only: &[Kind]) -> Kind {
-    let wanted = |kind: Kind| only.is_empty() || only.contains(&kind);
-    let kinds = KINDS.iter().filter(|(kind, _)| wanted(*kind));
+fn kind(random: &mut Random, kinds: &[(Kind, usize)]) -> Kind {
     let tickets: Vec<_> =
-        kinds.flat_map(|(kind, weight)| std::iter::repeat_n(*kind, *weight)).collect();
+        kinds.iter().flat_map(|(kind, weight)| std::iter::repeat_n(*kind, *weight)).collect();
     random.pick(&tickets)
 }
 
-/// From a hiccup to several leases; a pause is always longer than a lease.
+/// Of what can be drawn, only what is wanted; all if nothing is. An error names what cannot be drawn.
+pub(super) fn wanted(
+    kinds: Vec<(Kind, usize)>,
+    only: &[Kind],
+) -> anyhow::Result<Vec<(Kind, usize)>> {
+    let can_be = |kind: &Kind| kinds.iter().any(|(other, _)| other == kind);
+    if let Some(kind) = only.iter().find(|kind| !can_be(kind)) {
+        let names: Vec<_> = kinds.iter().map(|(kind, _)| kind.flag()).collect();
+        anyhow::bail!("{} does not happen here; these do: {}", kind.flag(), names.join(", "));
+    }
+    Ok(kinds.into_iter().filter(|(kind, _)| only.is_empty() || only.contains(kind)).collect())
+}
+
+/// From a hiccup to several leases; what stands still, or is locked, is so for longer than a lease.
 fn lasts(random: &mut Random, strikes: &[(Duration, Strike)], lease: Duration) -> Duration {
-    let pauses = strikes.iter().any(|(_, strike)| matches!(strike, Strike::Pause(_)));
+    let pauses = strikes.iter().any(|(_, strike)| {
+        matches!(strike, Strike::Pause(_) | Strike::Freeze(_) | Strike::HoldLock(_))
+    });
     let least = if pauses { lease.mul_f64(1.2) } else { MS * 100 };
     let most = lease.mul_f64(random.pick(&[1.3, 2.0, 4.0]));
     random.between(least, most.max(least + MS))
@@ -206,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_seed_draws_the_same_faults_every_time_and_as_many_as_were_asked_for() {
-        let setting = Setting { members: 5, lease: MS * 1000, only: &[] };
+        let setting = Setting { members: 5, lease: MS * 1000, kinds: &OF_PEERS };
         let draw_one = |seed| draw(seed, 200, &setting);
         assert_eq!(draw_one(7), draw_one(7));
         assert_ne!(draw_one(7), draw_one(8));
@@ -218,20 +322,26 @@ mod tests {
     #[test]
     fn only_what_is_asked_for_is_drawn() {
         let only = [Kind::Kill, Kind::Loss];
-        let phases = draw(7, 50, &Setting { members: 3, lease: MS * 1000, only: &only });
+        let kinds = wanted(OF_PEERS.to_vec(), &only).unwrap();
+        let phases = draw(7, 50, &Setting { members: 3, lease: MS * 1000, kinds: &kinds });
         let mut strikes = phases.iter().flat_map(|phase| &phase.strikes);
         assert!(strikes.all(|(_, strike)| only.contains(&strike.kind())));
+        let error = wanted(ON_A_FILE.to_vec(), &[Kind::Kill, Kind::Loss]).unwrap_err().to_string();
+        assert!(error.contains("loss does not happen here") && error.contains("lock"), "{error}");
     }
 
     #[test]
     fn every_kind_is_drawn_and_stays_within_its_bounds() {
-        let phases = draw(3, 400, &Setting { members: 5, lease: MS * 1000, only: &[] });
+        let mut kinds = [&OF_PEERS[..], &ON_A_SERVER, &[(Kind::ClockStep, 1)]].concat();
+        kinds.sort();
+        let phases = draw(3, 800, &Setting { members: 5, lease: MS * 1000, kinds: &kinds });
         let strikes = || phases.iter().flat_map(|phase| &phase.strikes);
-        for (kind, _) in KINDS {
+        for (kind, _) in kinds {
             assert!(strikes().any(|(_, strike)| strike.kind() == kind), "{kind:?}");
         }
         for phase in &phases {
-            let pauses = phase.strikes.iter().any(|(_, s)| matches!(s, Strike::Pause(_)));
+            let still = [Kind::Pause, Kind::Freeze, Kind::Lock];
+            let pauses = phase.strikes.iter().any(|(_, strike)| still.contains(&strike.kind()));
             assert!(!pauses || phase.lasts > MS * 1000, "longer than the lease");
             assert!(phase.length() < MS * 6000);
         }
@@ -240,6 +350,7 @@ mod tests {
                 Strike::Partition(side) => assert!((1..5).contains(&side.len())),
                 Strike::Loss(share) => assert!((0.05..=0.3).contains(share)),
                 Strike::Delay { delay, .. } => assert!(*delay <= MS * 200),
+                Strike::StepClock(seconds) => assert!((2..=60).contains(&seconds.abs())),
                 _ => {}
             }
         }

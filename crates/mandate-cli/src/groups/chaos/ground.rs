@@ -1,0 +1,34 @@
+//! Where chaos happens: what can be struck beside the processes of members.
+
+use mandate_conformance::subject::Subject;
+use mandate_proto::identity::{MemberId, Term};
+
+use super::storm::{Kind, Strike};
+
+/// Where a group lives: a network and disks, or a database.
+pub(super) trait Ground: Subject {
+    /// What can go wrong here, and how often of all.
+    fn kinds(&self) -> Vec<(Kind, usize)>;
+
+    /// Lets something go wrong, at or near this member; what, for people.
+    fn inflict(&self, strike: &Strike, member: MemberId) -> anyhow::Result<String>;
+
+    /// Everything is as it should be, but for processes of members.
+    fn heal(&self) -> anyhow::Result<()>;
+
+    /// Looks at what leaders have written here, if they do: the highest term. What must not be goes to
+    /// [`violations`](Ground::violations).
+    fn look(&self) -> anyhow::Result<Option<Term>> {
+        Ok(None)
+    }
+
+    /// What was written here and must not have been, of all that was looked at.
+    fn violations(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// How much was written here, of all that was looked at.
+    fn writes(&self) -> u64 {
+        0
+    }
+}

@@ -23,6 +23,10 @@ use crate::statements::{Extra, Key, Reply};
 /// How long a member that is to end tries to say so. The handle waits for two seconds.
 const LAST_WORDS: Duration = Duration::from_millis(1500);
 
+/// What can be said of a database that is silent: all of these look the same from here.
+const NO_ANSWER: &str = "no answer in time: the database is frozen or slow, the way to it is cut, or another holds a \
+                         lock on the row";
+
 /// Inputs that go before what is due, as in the driver of the peer engine.
 const MAX_BEFORE_DUE: u32 = 512;
 
@@ -402,7 +406,7 @@ impl Driver {
                 Effect::Abandon { id } => {
                     if let Some((statement, answers)) = self.flights.remove(&id) {
                         self.database.gave_up(&statement, answers);
-                        let reason = "no answer in time".to_owned();
+                        let reason = NO_ANSWER.to_owned();
                         let trouble = Trouble { reason, unknown: true, broken: false };
                         self.say(&statement, &trouble);
                     }

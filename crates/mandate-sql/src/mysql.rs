@@ -53,14 +53,14 @@ pub(crate) fn options(url: &url::Url) -> Result<OptsBuilder, String> {
 pub(crate) async fn connect(url: &url::Url, patience: Duration) -> Result<Conn, String> {
     let conn = tokio::time::timeout(patience, Conn::new(options(url)?)).await;
     let conn = conn.map_err(|_| format!("no answer within {patience:?}"))?;
-    conn.map_err(|error| error.to_string())
+    conn.map_err(|error| described(&error))
 }
 
 impl Session {
     pub(crate) async fn open(url: &url::Url, patience: Duration) -> Result<Self, String> {
         let mut connection = connect(url, patience.max(Duration::from_secs(5))).await?;
         let prepared = prepare(&mut connection, patience).await;
-        let is_cluster = prepared.map_err(|error| error.to_string())?;
+        let is_cluster = prepared.map_err(|error| described(&error))?;
         Ok(Session { connection: Mutex::new(connection), is_cluster })
     }
 
@@ -145,6 +145,11 @@ fn cells(row: Row) -> Vec<Value> {
     columns.iter().zip(row.unwrap()).map(cell).collect()
 }
 
+/// An error without the driver's own layers: it says "input/output error" once for each.
+pub(crate) fn described(error: &Error) -> String {
+    error.to_string().trim_start_matches("Input/output error: ").to_owned()
+}
+
 /// Errors of the server say that nothing was done, but for those in which a commit may have been under way.
 fn trouble(error: Error) -> Trouble {
     /// Shutdown, error during commit, interrupted, the limit of time.
@@ -155,14 +160,22 @@ fn trouble(error: Error) -> Trouble {
                 1205 => "a lock was held by another for too long (1205)".to_owned(),
                 1213 => "another writer was first (1213)".to_owned(),
                 1047 => "this node of the cluster does not take part at present (1047)".to_owned(),
+                1180 if is_alone(server) => {
+                    "this node of the cluster has lost the others (1180)".to_owned()
+                }
                 1290 | 1836 => format!("the server is read-only ({})", server.code),
                 _ => server.to_string(),
             };
             let unknown = UNSURE.contains(&server.code);
             // A node without its cluster, a server that ends or that may only be read: elsewhere perhaps.
-            let broken = [1047, 1053, 1290, 1836].contains(&server.code);
+            let broken = [1047, 1053, 1290, 1836].contains(&server.code) || is_alone(server);
             Trouble { reason, unknown, broken }
         }
-        _ => Trouble::lost(error.to_string()),
+        _ => Trouble::lost(described(&error)),
     }
+}
+
+/// A node that lost its cluster in the middle of a commit.
+fn is_alone(error: &mysql_async::ServerError) -> bool {
+    error.message.contains("Not connected to Primary Component")
 }

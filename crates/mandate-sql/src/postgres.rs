@@ -169,11 +169,14 @@ impl Session {
     ) -> Result<Self, String> {
         let (client, ended) = connect(url, patience, heard).await?;
         let limit = (patience * 2).as_millis();
+        // Shorter than the patience of whoever renews a lease: then a lock that another holds is called by its name,
+        // nothing was done for certain, and the connection is kept.
+        let lock_limit = (patience / 2).as_millis().max(1);
         let prepare = async {
             let version: String = client.query_one("select version()", &[]).await?.get(0);
             client
                 .batch_execute(&format!(
-                    "set statement_timeout = {limit}; set lock_timeout = {limit}; \
+                    "set statement_timeout = {limit}; set lock_timeout = {lock_limit}; \
                      set idle_in_transaction_session_timeout = {limit}; \
                      set default_transaction_isolation = 'read committed'"
                 ))

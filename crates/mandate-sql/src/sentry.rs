@@ -156,7 +156,7 @@ impl Locked {
                 match taken {
                     Ok(Some(1)) => {}
                     Ok(_) => return Err("a lock that was drawn at random is taken".into()),
-                    Err(error) => return Err(error.to_string()),
+                    Err(error) => return Err(mysql::described(&error)),
                 }
                 LockSession::MySql(Box::new(connection))
             }
@@ -219,7 +219,7 @@ async fn wait_once(address: &Address, number: i64) -> Result<(), String> {
             // A year.
             let wait = format!("select get_lock('{}', 31536000)", mysql_name(number));
             let got: Result<Option<i64>, _> = connection.query_first(wait).await;
-            let got = got.map_err(|error| error.to_string())?;
+            let got = got.map_err(|error| mysql::described(&error))?;
             let _ = connection.query_drop("do release_all_locks()").await;
             (got == Some(1)).then_some(()).ok_or_else(|| "the lock was not given".into())
         }

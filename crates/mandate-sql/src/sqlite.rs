@@ -70,7 +70,8 @@ fn connect(path: &Path, patience: Duration) -> rusqlite::Result<Connection> {
         }
         connection.execute_batch("commit")?;
     }
-    connection.busy_timeout(patience)?;
+    // Shorter than the patience of whoever renews a lease: then a lock that another holds is called by its name.
+    connection.busy_timeout(patience / 2)?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
 }

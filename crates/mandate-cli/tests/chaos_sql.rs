@@ -1,0 +1,127 @@
+//! `mandate lab chaos` on databases, short: real members on a private server that is struck. Needs root.
+
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Leases are real time: one group at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn chaos(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mandate"))
+        .args(["lab", "chaos", "--engine", "sql", "--lease", "400ms", "-o", "json"])
+        .args(args)
+        .output()
+        .expect("the program runs")
+}
+
+fn report(output: &Output) -> serde_json::Value {
+    let said = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("chaos needs root and the database's packages: {said}"))
+}
+
+fn passes(args: &[&str], kinds: usize) {
+    let _alone = alone();
+    let output = chaos(args);
+    let report = report(&output);
+    assert_eq!(output.status.code(), Some(0), "{report:#}");
+    assert_eq!(
+        (&report["outcome"], &report["violations"]),
+        (&"passed".into(), &[""; 0][..].into())
+    );
+    let struck = report["faults_by_kind"].as_object().expect("a table");
+    assert!(struck.len() >= kinds, "of many kinds: {struck:?}");
+    let at_least = |name: &str, least| report[name].as_u64().is_some_and(|found| found >= least);
+    assert!(at_least("acts", 500), "closely watched: {report:#}");
+    assert!(at_least("guarded_writes", 20), "leaders wrote, too: {report:#}");
+    assert!(!report["warnings"].as_object().expect("a table").is_empty(), "{report:#}");
+}
+
+#[test]
+fn a_group_on_a_file_keeps_its_promises_through_faults_of_many_kinds() {
+    passes(&["--server", "sqlite", "--faults", "10", "--seed", "2"], 4);
+}
+
+#[test]
+fn a_group_on_postgresql_keeps_its_promises_through_faults_of_many_kinds() {
+    passes(&["--server", "postgres", "--faults", "12", "--seed", "5"], 6);
+}
+
+#[test]
+fn leaders_that_look_at_their_mandate_only_once_are_found_out_on_a_file() {
+    let _alone = alone();
+    let found = ["1", "2", "3"].iter().any(|seed| {
+        let bug = ["--only", "pause", "--faults", "10", "--within", "5s", "--careless"];
+        let output = chaos(&[&bug[..], &["--seed", seed]].concat());
+        let report = report(&output);
+        assert_ne!(output.status.code(), Some(0), "seed {seed} must not pass: {report:#}");
+        let violations = report["violations"].to_string();
+        output.status.code() == Some(10) && violations.contains("acted in term")
+    });
+    assert!(found, "in one of three, two act at once");
+}
+
+#[test]
+fn what_cannot_be_struck_is_refused_with_what_can() {
+    for (args, expected) in [
+        (&["--server", "sqlite", "--only", "breaks"][..], "these do: kill, pause"),
+        (&["--url", "postgres://nowhere.example/d"], "give --server instead"),
+    ] {
+        let output = chaos(args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains(expected), "{args:?}: {said}");
+    }
+}
+
+/// Processes that work below a directory, as they see it.
+fn processes_in(directory: &str) -> usize {
+    let processes = std::fs::read_dir("/proc").expect("there is one").flatten();
+    let places =
+        processes.filter_map(|process| std::fs::read_link(process.path().join("cwd")).ok());
+    places.filter(|place| place.display().to_string().starts_with(directory)).count()
+}
+
+fn within(what: &str, mut look: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !look() {
+        assert!(began.elapsed() < Duration::from_secs(30), "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Ends with the test, whatever happens.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn the_server_and_its_disk_end_with_chaos_that_was_killed() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(directory.path(), open).expect("the server's user may enter");
+    let running = Command::new(env!("CARGO_BIN_EXE_mandate"))
+        .args(["lab", "chaos", "--engine", "sql", "--server", "postgres", "--only", "freeze"])
+        .args(["--faults", "1000"])
+        .env("TMPDIR", directory.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut running = Running(running.expect("the program runs"));
+    let place = std::fs::canonicalize(directory.path()).expect("it is there").display().to_string();
+    within("a server runs (that needs root)", || processes_in(&place) > 5);
+    running.0.kill().expect("it can be killed");
+    running.0.wait().expect("it ends");
+    within("no process of the server is left", || processes_in(&place) == 0);
+    let mounts = std::fs::read_to_string("/proc/mounts").expect("it can be read");
+    assert!(!mounts.contains(&place), "no disk is left: {mounts}");
+}

@@ -32,7 +32,7 @@ pub(super) struct Report {
     phases: usize,
     /// Faults of each kind, in all phases.
     faults_by_kind: BTreeMap<&'static str, usize>,
-    /// Phases with one kind of fault, by kind; and those with several at once.
+    /// Phases with one kind of fault, by kind; and those with several kinds at once.
     results: Vec<Row>,
     /// Who acted in how many terms.
     leaders: BTreeMap<String, usize>,
@@ -188,7 +188,8 @@ impl Report {
 fn rows(phases: &[PhaseFigures]) -> Vec<Row> {
     let mut by_kind: BTreeMap<Option<Kind>, Vec<&PhaseFigures>> = BTreeMap::new();
     for phase in phases {
-        let single = phase.kinds.first().filter(|_| phase.kinds.len() == 1).copied();
+        let first = phase.kinds.first().copied();
+        let single = first.filter(|first| phase.kinds.iter().all(|kind| kind == first));
         by_kind.entry(single).or_default().push(phase);
     }
     // Those with several at once come last.

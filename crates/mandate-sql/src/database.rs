@@ -187,16 +187,12 @@ impl Database {
         let batch = statements::batch(key, statement, extra);
         let done = match self.chores(statement) {
             None => self.shared.control.run(batch).await?,
-            Some(line) => {
-                // Opened when it is first needed, and nothing that is urgent goes here.
-                line.connected(self.shared.patience).await.map_err(Trouble::refused)?;
-                line.run(batch).await?
-            }
+            Some(line) => line.run(batch).await?,
         };
         statements::reply(statement, done)
     }
 
-    /// The connection for what takes longer, if this is such a thing.
+    /// The connection for what takes longer, if this is such a thing, and once it is there.
     fn chores(&self, statement: &Statement) -> Option<Arc<Line>> {
         let takes_long = matches!(
             statement,
@@ -207,7 +203,9 @@ impl Database {
             let Shared { address, patience, heard, .. } = &*self.shared;
             Arc::new(Line::open(address, *patience, heard.clone()))
         };
-        takes_long.then(|| chores.get_or_insert_with(open).clone())
+        // Until it is connected, the other one does: a new leader wants to know its members.
+        let line = takes_long.then(|| chores.get_or_insert_with(open).clone());
+        line.filter(|line| line.session().is_some())
     }
 
     /// One more member leads, or one less: what only leaders need ends with the last.

@@ -75,6 +75,35 @@ pub(crate) fn ensure_zookeeper() -> anyhow::Result<()> {
     ensure_packages(&packages, present, "elections are compared with ZooKeeper's")
 }
 
+/// What builds the Kafka client that is part of the ledger engine.
+pub(crate) fn ensure_c_compiler() -> anyhow::Result<()> {
+    let present = || has("make") && has("gcc") && has("g++");
+    let packages = ["make", "gcc", "g++", "libc6-dev"];
+    ensure_packages(&packages, present, "the Kafka client is built from source")
+}
+
+/// Apache Kafka, which is no package: Maven resolves it by name, under `target/`.
+pub(crate) fn ensure_kafka() -> anyhow::Result<()> {
+    let packages = ["maven", "default-jre-headless"];
+    let present = || has("mvn") && has("java");
+    ensure_packages(&packages, present, "elections are tested on Apache Kafka")?;
+    let directory = root().join("target/kafka");
+    let pom = root().join("crates/mandate-servers/kafka/pom.xml");
+    // What was resolved for another version is no use.
+    let resolved = directory.join("pom.xml");
+    if std::fs::read(&resolved).ok() == Some(std::fs::read(&pom)?) {
+        return Ok(());
+    }
+    let libs = directory.join("libs");
+    let _ = std::fs::remove_dir_all(&libs);
+    let mut resolve = Command::new("mvn");
+    resolve.args(["-q", "-B", "dependency:copy-dependencies", "-f"]).arg(&pom);
+    resolve.arg(format!("-DoutputDirectory={}", libs.display()));
+    install(&mut resolve)?;
+    std::fs::copy(&pom, &resolved).context("note which Kafka was resolved")?;
+    Ok(())
+}
+
 fn has(program: &str) -> bool {
     succeeds(Command::new(program).arg("--version"))
 }

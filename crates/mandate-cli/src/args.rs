@@ -11,6 +11,7 @@ use mandate_runtime::Start;
 use crate::certs::CertsArgs;
 use crate::client::ApiArgs;
 use crate::demo::DemoArgs;
+use crate::mutants::MutantName;
 use crate::output::Format;
 use crate::run::{BecomeArgs, GuardArgs, RunArgs};
 use crate::sql::{SqlCommand, WhereArgs};
@@ -239,6 +240,10 @@ pub(crate) enum Protocol {
     Pole,
     /// Election on a database: registers, conditional writes, leases.
     Registers,
+    /// Roles on a ledger, exclusive: claims, renewals, a barrier.
+    Neli,
+    /// Roles on a ledger, non-exclusive: no role without a leader for long.
+    NeliOverlap,
 }
 
 /// Set up a group on this host, to try things with.
@@ -347,55 +352,6 @@ pub(crate) struct SimArgs {
     /// Put a known bug back, to see the simulator catch it.
     #[arg(long, value_enum, value_name = "BUG")]
     pub(crate) mutant: Option<MutantName>,
-}
-
-/// The simulator's mutants, by name.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub(crate) enum MutantName {
-    /// nfd-l: labels restart at zero after a crash.
-    LabelsRestart,
-    /// nfd-l: zero time is written at every start.
-    WritesEveryStart,
-    /// nfd-l: a restarted member unseats the leader.
-    PushyNewcomer,
-    /// nfd-l: uptimes are compared as printed in the paper.
-    PrintedSeniority,
-    /// nfd-l: every suspicion comes one interval late.
-    SlowDetector,
-    /// installation: promises are not on disk after a crash.
-    PromiseNotDurable,
-    /// installation: a restarted member promises at once.
-    LeaseNotWaitedOut,
-    /// installation: leadership is a cached flag, not a deadline compared at the call.
-    CachedCheck,
-    /// installation: a leader counts its deadline from the answer, not from when it asked.
-    DeadlineFromReply,
-    /// installation: a member that has lost its disk votes at once.
-    VoteWithoutDisk,
-    /// installation: leaders allow for no drift of clocks.
-    NoAllowance,
-    /// pole: also members that do not hear a quorum are candidates, as in the paper.
-    IsolatedCandidates,
-    /// registers: a leader counts its lease from the answer, not from before it asked.
-    LeaseFromAnswer,
-    /// registers: a version is watched from when the read was sent, not from its answer.
-    WatchFromSending,
-    /// registers: a takeover does not check the beat that it watched.
-    TakeoverIgnoresBeat,
-    /// registers: a renewal does not check the beat that it replaces.
-    RenewalIgnoresBeat,
-    /// registers: nobody allows for drift of clocks.
-    NoDriftAllowance,
-    /// registers: a leader that publishes a shorter lease goes on counting on the longer one.
-    LoweredAtOnce,
-    /// registers: a leader is suspected after so many rounds, not after a time.
-    SuspicionByRounds,
-    /// registers: a takeover does not raise the term.
-    TermNotRaised,
-    /// registers: a write whose outcome is unknown is taken for one that succeeded.
-    UnknownIsSuccess,
-    /// registers: the algorithm as printed in the paper.
-    PrintedRegisters,
 }
 
 #[derive(Debug, Subcommand)]

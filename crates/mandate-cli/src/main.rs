@@ -15,6 +15,7 @@ mod input;
 mod lab;
 mod local;
 mod logging;
+mod mutants;
 mod node;
 mod oracle_rank;
 mod output;

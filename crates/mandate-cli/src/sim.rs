@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use mandate_sim::runner::{Failure, Summary, run_seeds};
 use mandate_sim::verdict::{Outcome, Violation};
-use mandate_sim::{installation, nfd_l, pole, registers};
+use mandate_sim::{installation, neli, nfd_l, pole, registers};
 use serde::Serialize;
 
-use crate::args::{MutantName, Protocol, SimArgs};
+use crate::args::{Protocol, SimArgs};
 use crate::exit::Exit;
+use crate::mutants::MutantName;
 use crate::output::{self, Format, plural, readable};
 
 #[derive(Serialize)]
@@ -59,6 +60,8 @@ enum Subject {
     Pole(pole::Options),
     Registers(registers::Options),
     PrintedRegisters,
+    Neli(neli::Options),
+    NeliOverlap(neli::Options),
 }
 
 impl Subject {
@@ -69,6 +72,8 @@ impl Subject {
         let of_registers = |mutant| {
             Subject::Registers(registers::Options { mutant: Some(mutant), restores: false })
         };
+        let of_neli = |mutant| Subject::Neli(neli::Options { mutant: Some(mutant) });
+        let of_overlap = |mutant| Subject::NeliOverlap(neli::Options { mutant: Some(mutant) });
         let of_installation =
             |mutant| Subject::Installation(installation::Options { mutant: Some(mutant) });
         let subject = match args.mutant {
@@ -78,6 +83,8 @@ impl Subject {
                 Protocol::Installation => Subject::Installation(installation::Options::default()),
                 Protocol::Pole => Subject::Pole(pole::Options::default()),
                 Protocol::Registers => Subject::Registers(registers::Options::default()),
+                Protocol::Neli => Subject::Neli(neli::Options::default()),
+                Protocol::NeliOverlap => Subject::NeliOverlap(neli::Options::default()),
             },
             Some(Name::LeaseFromAnswer) => of_registers(registers::Mutant::LeaseFromAnswer),
             Some(Name::WatchFromSending) => of_registers(registers::Mutant::WatchFromSending),
@@ -89,6 +96,19 @@ impl Subject {
             Some(Name::TermNotRaised) => of_registers(registers::Mutant::TermNotRaised),
             Some(Name::UnknownIsSuccess) => of_registers(registers::Mutant::UnknownIsSuccess),
             Some(Name::PrintedRegisters) => Subject::PrintedRegisters,
+            Some(Name::FromAnswer) => of_neli(neli::Mutant::FromAnswer),
+            Some(Name::RecordsProve) => of_neli(neli::Mutant::RecordsProve),
+            Some(Name::UnknownIsAccepted) => of_neli(neli::Mutant::UnknownIsAccepted),
+            Some(Name::ClaimUnconfirmed) => of_neli(neli::Mutant::ClaimUnconfirmed),
+            Some(Name::RenewsWhatIsGone) => of_neli(neli::Mutant::RenewsWhatIsGone),
+            Some(Name::ReleasedWhileLed) => of_neli(neli::Mutant::ReleasedWhileLed),
+            Some(Name::CachedFlag) => of_neli(neli::Mutant::CachedFlag),
+            Some(Name::NoGrace) => of_neli(neli::Mutant::NoGrace),
+            Some(Name::GenerationIsTerm) => of_neli(neli::Mutant::GenerationIsTerm),
+            Some(Name::BarrierForgotten) => of_neli(neli::Mutant::BarrierForgotten),
+            Some(Name::NoDriftOnLedger) => of_neli(neli::Mutant::NoAllowance),
+            Some(Name::BacklogCounts) => of_overlap(neli::Mutant::BacklogCounts),
+            Some(Name::EndsWithAssignment) => of_overlap(neli::Mutant::EndsWithAssignment),
             Some(Name::LabelsRestart) => of_nfd_l(nfd_l::Mutant::LabelsRestart),
             Some(Name::WritesEveryStart) => of_nfd_l(nfd_l::Mutant::WritesEveryStart),
             Some(Name::PushyNewcomer) => of_nfd_l(nfd_l::Mutant::PushyNewcomer),
@@ -121,6 +141,8 @@ impl Subject {
             Subject::Installation(_) => Protocol::Installation,
             Subject::Pole(_) => Protocol::Pole,
             Subject::Registers(_) | Subject::PrintedRegisters => Protocol::Registers,
+            Subject::Neli(_) => Protocol::Neli,
+            Subject::NeliOverlap(_) => Protocol::NeliOverlap,
         }
     }
 
@@ -130,6 +152,8 @@ impl Subject {
             Subject::Installation(options) => installation::run(seed, &options, trace),
             Subject::Pole(options) => pole::run(seed, &options, trace),
             Subject::Registers(options) => registers::run(seed, &options, trace),
+            Subject::Neli(options) => neli::run(seed, &options, trace),
+            Subject::NeliOverlap(options) => neli::run_overlapping(seed, &options, trace),
             Subject::PrintedRegisters => {
                 registers::printed::run(seed, registers::printed::Rounds::AsPrinted, trace)
             }

@@ -15,6 +15,7 @@
 //! | [`oracle`] | what makes a good leader: scores by history, requests, latency, preference, and their combination |
 //! | [`pole`] | POLE: leaders elected by scores, with terms and leases |
 //! | [`registers`] | election on a database: rows, conditional writes, leases |
+//! | [`neli`] | NELI: many roles over the partitions of a ledger such as Kafka |
 //! | [`nfd_l`] | NFD-L: a leader election as a failure detector for processes that crash and recover |
 //! | [`wire`] | messages as bytes |
 //!
@@ -41,6 +42,7 @@ extern crate alloc;
 pub mod detector;
 pub mod identity;
 pub mod machine;
+pub mod neli;
 pub mod nfd_l;
 pub mod oracle;
 pub mod pole;

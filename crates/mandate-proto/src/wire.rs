@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::neli;
 use crate::nfd_l;
 use crate::pole::member;
 
@@ -32,6 +33,8 @@ pub trait Wire: Serialize + DeserializeOwned {
 }
 
 impl Wire for nfd_l::Message {}
+
+impl Wire for neli::Record {}
 
 impl Wire for member::Message {
     fn is_sound(&self) -> bool {

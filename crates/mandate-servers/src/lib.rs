@@ -17,6 +17,7 @@
 //! | [`mariadb`] | MariaDB | mariadb-server |
 //! | [`galera`] | three MariaDB servers that replicate to each other | mariadb-server, galera-4, rsync |
 //! | [`zookeeper`] | ZooKeeper | zookeeper, default-jre-headless |
+//! | [`kafka`] | Apache Kafka, one node or several | maven, default-jre-headless; jars by Maven |
 //!
 //! Each has a directory of its own, a port on loopback that was free, and, if this process is root, an
 //! unprivileged user. Nothing of a server installed for the whole system is read or touched.
@@ -38,6 +39,7 @@ mod programs;
 mod user;
 
 pub mod galera;
+pub mod kafka;
 pub mod mariadb;
 pub mod postgres;
 pub mod zookeeper;

@@ -18,6 +18,7 @@
 //! | [`installation`] | terms and leases under simulation, with their invariants |
 //! | [`pole`] | election by score, whole: detection, selection, installation, moves |
 //! | [`registers`] | election on a database: slow, ambiguous, restored |
+//! | [`neli`] | roles on a ledger: pauses, cuts from one side of it, joins, restarts |
 //!
 //! ```
 //! use mandate_sim::nfd_l::{Options, run};
@@ -31,6 +32,7 @@ pub mod fault;
 mod host;
 pub mod installation;
 pub mod link;
+pub mod neli;
 pub mod network;
 pub mod nfd_l;
 pub mod pole;

@@ -159,6 +159,9 @@ impl Database {
                 let heard = broadcast::Sender::new(1);
                 let (client, _) =
                     postgres::connect(url, patience, heard).await.map_err(unreachable)?;
+                // One at a time: of two that make a table which is not there, PostgreSQL fails one, whatever they say
+                // of its existence. The lock ends with the connection. Who has no such locks does without.
+                let _ = client.batch_execute("select pg_advisory_lock(775014863)").await;
                 for statement in schema::statements(Dialect::Postgres) {
                     let done = client.batch_execute(&statement).await;
                     done.map_err(|error| unreachable(postgres::described(&error)))?;
@@ -167,6 +170,9 @@ impl Database {
             Address::MySql(url) => {
                 use mysql_async::prelude::Queryable;
                 let mut connection = mysql::connect(url, patience).await.map_err(unreachable)?;
+                // One at a time, as above: a procedure is replaced in two steps.
+                let wait = format!("do get_lock('mandate sql init', {})", patience.as_secs());
+                let _ = connection.query_drop(wait).await;
                 for statement in schema::statements(Dialect::MySql) {
                     let done = connection.query_drop(statement).await;
                     done.map_err(|error| unreachable(error.to_string()))?;

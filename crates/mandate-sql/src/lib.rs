@@ -53,3 +53,7 @@ pub use engine::{Setup, Sql};
 pub use error::SqlError;
 pub use roles::Roles;
 pub use url::Address;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/sql.md")]
+struct Guide;

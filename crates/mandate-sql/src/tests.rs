@@ -251,3 +251,18 @@ async fn a_fenced_transaction_of_an_old_term_is_refused_on_every_database() {
         }
     }
 }
+
+/// Whoever deploys several programs at once makes the tables several times at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_are_made_by_several_at_once() {
+    let postgres = Postgres::launch(&PostgresConfig::default()).unwrap();
+    let mariadb = MariaDb::launch(&MariaDbConfig::default()).unwrap();
+    for url in [postgres.url(), mariadb.url()] {
+        let address: Address = url.parse().unwrap();
+        let all = (0..8).map(|_| Database::make_schema(&address));
+        for made in futures_util::future::join_all(all).await {
+            assert!(made.is_ok(), "{address}: {made:?}");
+        }
+        Database::open(&address, PATIENCE).await.unwrap();
+    }
+}

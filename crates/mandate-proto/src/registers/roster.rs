@@ -25,6 +25,8 @@ struct Seen {
     row: MemberRow,
     /// For how long its counter has stood still while we looked.
     still: Duration,
+    /// It has beaten, or joined, since we began to look.
+    is_alive: bool,
 }
 
 /// The leader's table of members.
@@ -59,11 +61,13 @@ impl Roster {
             let before = self.members.get(&row.holder.member);
             let same = before.filter(|seen| seen.row.holder == row.holder);
             contended |= looked.is_some() && same.is_none() && row.was_evicted;
-            let still = match same.filter(|seen| seen.row.counter == row.counter) {
-                Some(seen) => seen.still + counted,
-                None => Duration::ZERO,
+            let unmoved = same.filter(|seen| seen.row.counter == row.counter);
+            let still = unmoved.map_or(Duration::ZERO, |seen| seen.still + counted);
+            let is_alive = match unmoved {
+                Some(seen) => seen.is_alive,
+                None => looked.is_some(),
             };
-            members.insert(row.holder.member, Seen { row, still });
+            members.insert(row.holder.member, Seen { row, still, is_alive });
         }
         self.gone.retain(|id| !members.contains_key(id));
         self.members = members;
@@ -107,16 +111,25 @@ impl Roster {
 
     /// The best of the living: by score, then by how long they have been there. Who is a successor
     /// already stays in its place unless another is better by `threshold`.
+    ///
+    /// A row may be that of a leader that has just died, and the eldest of all. So those come first that have given a
+    /// sign of life, or that the leader before has named; others only where there is nobody else.
     pub(super) fn successors(
         &self,
         me: MemberId,
         before: &Successors,
         (threshold, round): (f64, Duration),
     ) -> Successors {
-        let mut left: Vec<(Score, &MemberRow)> = self
-            .members
-            .values()
-            .filter(|seen| seen.row.holder.member != me && seen.still <= round)
+        let lives = |seen: &Seen| seen.is_alive || before.rank_of(seen.row.holder.member).is_some();
+        let candidates = || {
+            self.members.values().filter(|seen| {
+                let is_other = seen.row.holder.member != me;
+                is_other && seen.still <= round && seen.row.score.is_some()
+            })
+        };
+        let some_live = candidates().any(lives);
+        let mut left: Vec<(Score, &MemberRow)> = candidates()
+            .filter(|seen| !some_live || lives(seen))
             .filter_map(|seen| Some((seen.row.score?, &seen.row)))
             .collect();
         let mut chosen = Vec::new();
@@ -232,6 +245,19 @@ mod tests {
         let ids = |s: Successors| s.iter().map(MemberId::get).collect::<Vec<_>>();
         let none = Successors::default();
         assert_eq!(ids(successors(&[9.0, 1.0, 5.0, 1.0], &none)), [3, 2, 4], "and never itself");
+    }
+
+    #[test]
+    fn who_has_given_no_sign_of_life_comes_only_where_there_is_nobody_else() {
+        let ids = |s: Successors| s.iter().map(MemberId::get).collect::<Vec<_>>();
+        let mut roster = Roster::default();
+        // The second is the eldest, and died just before we took over; the third was named by the leader before.
+        roster.swept(rows(&[0, 7, 7, 7]), ME, (ROUND, 2), at(0));
+        let named = [MemberId::new(3)].into_iter().collect();
+        assert_eq!(ids(roster.successors(ME, &named, (0.1, ROUND))), [3]);
+        assert_eq!(ids(roster.successors(ME, &Successors::default(), (0.1, ROUND))), [2, 3, 4]);
+        roster.swept(rows(&[0, 7, 8, 8]), ME, (ROUND, 2), at(1000));
+        assert_eq!(ids(roster.successors(ME, &named, (0.1, ROUND))), [3, 4]);
     }
 
     #[test]

@@ -1,0 +1,76 @@
+//! The bugs that `mandate sim` can put back.
+
+/// The simulator's mutants, by name.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum MutantName {
+    /// nfd-l: labels restart at zero after a crash.
+    LabelsRestart,
+    /// nfd-l: zero time is written at every start.
+    WritesEveryStart,
+    /// nfd-l: a restarted member unseats the leader.
+    PushyNewcomer,
+    /// nfd-l: uptimes are compared as printed in the paper.
+    PrintedSeniority,
+    /// nfd-l: every suspicion comes one interval late.
+    SlowDetector,
+    /// installation: promises are not on disk after a crash.
+    PromiseNotDurable,
+    /// installation: a restarted member promises at once.
+    LeaseNotWaitedOut,
+    /// installation: leadership is a cached flag, not a deadline compared at the call.
+    CachedCheck,
+    /// installation: a leader counts its deadline from the answer, not from when it asked.
+    DeadlineFromReply,
+    /// installation: a member that has lost its disk votes at once.
+    VoteWithoutDisk,
+    /// installation: leaders allow for no drift of clocks.
+    NoAllowance,
+    /// pole: also members that do not hear a quorum are candidates, as in the paper.
+    IsolatedCandidates,
+    /// registers: a leader counts its lease from the answer, not from before it asked.
+    LeaseFromAnswer,
+    /// registers: a version is watched from when the read was sent, not from its answer.
+    WatchFromSending,
+    /// registers: a takeover does not check the beat that it watched.
+    TakeoverIgnoresBeat,
+    /// registers: a renewal does not check the beat that it replaces.
+    RenewalIgnoresBeat,
+    /// registers: nobody allows for drift of clocks.
+    NoDriftAllowance,
+    /// registers: a leader that publishes a shorter lease goes on counting on the longer one.
+    LoweredAtOnce,
+    /// registers: a leader is suspected after so many rounds, not after a time.
+    SuspicionByRounds,
+    /// registers: a takeover does not raise the term.
+    TermNotRaised,
+    /// registers: a write whose outcome is unknown is taken for one that succeeded.
+    UnknownIsSuccess,
+    /// registers: the algorithm as printed in the paper.
+    PrintedRegisters,
+    /// neli: the threshold counts from the answer, not from before the renewal was sent.
+    FromAnswer,
+    /// neli: whoever receives records leads, as printed in the paper.
+    RecordsProve,
+    /// neli: a renewal without an answer is taken for one that was accepted.
+    UnknownIsAccepted,
+    /// neli: a claim is led under before it is confirmed.
+    ClaimUnconfirmed,
+    /// neli: a renewal counts for a partition that was given back since it was sent.
+    RenewsWhatIsGone,
+    /// neli: a revoked partition is released at once, and led until the threshold is over.
+    ReleasedWhileLed,
+    /// neli: leadership is a flag that is cleared when the process gets round to it.
+    CachedFlag,
+    /// neli: nobody allows for drift of clocks.
+    NoDriftOnLedger,
+    /// neli: nobody waits for whoever had the same static name before.
+    NoGrace,
+    /// neli: the generation of the group is the term.
+    GenerationIsTerm,
+    /// neli: partitions are thought to be held for a session whatever the barrier does.
+    BarrierForgotten,
+    /// neli-overlap: a record counts from when it is read, however long it waited.
+    BacklogCounts,
+    /// neli-overlap: leadership ends with the assignment.
+    EndsWithAssignment,
+}

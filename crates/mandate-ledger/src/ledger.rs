@@ -1,0 +1,102 @@
+//! What a ledger must offer.
+
+use std::future::Future;
+
+use mandate_proto::identity::Lifetime;
+use mandate_proto::neli::{Grants, Input, Request, RequestId};
+
+/// Partitions that are assigned to the members of a group.
+pub trait Ledger {
+    /// A member's side of it.
+    type Member: Member;
+
+    /// What it gives its members: read from it, never assumed.
+    fn grants(&self) -> Grants;
+
+    /// A member's side, for a process with this life. It is in no group before it asks to join.
+    fn member(&self, life: Lifetime) -> Result<Self::Member, LedgerError>;
+}
+
+/// A member's side of a ledger: what a [machine](mandate_proto::neli::Member) asks for goes in, and what it
+/// is to be told comes out.
+pub trait Member: Send + 'static {
+    /// Asks for something. Never blocks; what becomes of it comes by [`next`](Member::next).
+    fn ask(&mut self, request: Request);
+
+    /// Nobody waits for this request any more.
+    fn abandon(&mut self, id: RequestId);
+
+    /// The next thing that the machine is to be told. Dropping the future loses nothing. An error is
+    /// fatal: nothing more comes.
+    fn next(&mut self) -> impl Future<Output = Result<Input, LedgerError>> + Send;
+
+    /// Ends, in good order if the ledger answers. The caller may stop waiting.
+    fn close(self) -> impl Future<Output = ()> + Send;
+}
+
+/// Why a ledger cannot be used. What can pass by itself is no error here, but an outcome.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LedgerError {
+    /// A name that the ledger does not take.
+    #[error(
+        "{0:?} is no name for a topic: up to 249 letters, digits, dots, hyphens and underscores, and not . or .."
+    )]
+    Topic(String),
+    /// A session that the broker does not grant.
+    #[error(
+        "the broker grants sessions from {shortest_ms} ms to {longest_ms} ms, not {wanted_ms} ms: ask for one of those, or \
+         change group.min.session.timeout.ms or group.max.session.timeout.ms on the broker"
+    )]
+    Session {
+        /// What was asked for.
+        wanted_ms: u64,
+        /// `group.min.session.timeout.ms`.
+        shortest_ms: u64,
+        /// `group.max.session.timeout.ms`.
+        longest_ms: u64,
+    },
+    /// A setting that the engine decides.
+    #[error("{0} is decided by the engine, and cannot be set")]
+    Owned(String),
+    /// A setting that the client does not know or take.
+    #[error("the client does not take a setting: {0}")]
+    Setting(String),
+    /// There is no such topic, and it was not asked to be made.
+    #[error("there is no topic {0}: create it, or let it be created")]
+    NoTopic(String),
+    /// A topic of another size.
+    #[error(
+        "topic {topic} has {found} partitions, not {wanted}: the number is fixed for the life of a group"
+    )]
+    Partitions {
+        /// Which.
+        topic: String,
+        /// What there is.
+        found: u32,
+        /// What was asked for.
+        wanted: u32,
+    },
+    /// A topic with a setting on which nothing can rest.
+    #[error("topic {topic} has {setting}={found}, and needs {wanted}")]
+    TopicSetting {
+        /// Which.
+        topic: String,
+        /// The setting.
+        setting: &'static str,
+        /// What it is.
+        found: String,
+        /// What it should be.
+        wanted: &'static str,
+    },
+    /// The broker could not be asked.
+    #[error("could not {what}: {reason}")]
+    Broker {
+        /// What was tried.
+        what: &'static str,
+        /// What went wrong.
+        reason: String,
+    },
+    /// The client gave up for good.
+    #[error("the client has failed for good: {0}")]
+    Fatal(String),
+}

@@ -1,0 +1,166 @@
+//! A broker: coordinators of groups, and partitions.
+
+use core::num::NonZeroU32;
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use mandate_proto::neli::{Delivery, Grants, Partition};
+use mandate_proto::time::{Instant, WallTime};
+
+use super::assignment::Assignor;
+use super::group::{Division, Group, Joining, Replies};
+use super::log::Log;
+use super::protocol::{Call, ClientId, GroupId, Reply};
+
+/// What a broker is like.
+#[derive(Clone, Copy, Debug)]
+pub struct BrokerConfig {
+    /// How many partitions.
+    pub partitions: NonZeroU32,
+    /// How they are divided.
+    pub assignor: Assignor,
+    /// No session is shorter.
+    pub shortest_session: Duration,
+    /// Whom records are handed to.
+    pub delivery: Delivery,
+}
+
+/// A broker.
+#[derive(Clone, Debug)]
+pub struct Broker {
+    config: BrokerConfig,
+    groups: BTreeMap<GroupId, Group>,
+    log: Log,
+    replies: Replies,
+}
+
+impl Broker {
+    /// A new one.
+    pub fn new(config: BrokerConfig) -> Self {
+        let log = Log::new(config.partitions.get());
+        Broker { config, groups: BTreeMap::new(), log, replies: Vec::new() }
+    }
+
+    /// What it grants to a client that asks for such a session and barrier and beats so often, and whose
+    /// calls are answered within `delay`.
+    ///
+    /// A partition is held for the session after a renewal, but not beyond the end of a barrier. Its member
+    /// knows of the barrier by its next heartbeat, unless it is cut off, and then for no longer than
+    /// a session: so what is left of the barrier after that is held at least.
+    pub fn grants(
+        &self,
+        session: Duration,
+        heartbeat: Duration,
+        barrier: Duration,
+        delay: Duration,
+    ) -> Grants {
+        let left = barrier.saturating_sub(session + heartbeat * 2 + delay * 4);
+        Grants {
+            partitions: self.config.partitions,
+            session,
+            heartbeat,
+            barrier,
+            fenced: Some(session.min(left)),
+            may_hand_over_early: false,
+            delivery: self.config.delivery,
+        }
+    }
+
+    /// A call has come; answers are ready at once, or later.
+    pub fn call(
+        &mut self,
+        group: GroupId,
+        id: ClientId,
+        call: Call,
+        (now, wall): (Instant, WallTime),
+    ) {
+        self.advance(now);
+        let division = self.division();
+        let replies = &mut self.replies;
+        let reply = match call {
+            Call::Join { session, .. } if session < self.config.shortest_session => {
+                Some(Reply::SessionRefused { shortest: self.config.shortest_session })
+            }
+            Call::Join { attempt, session, barrier, owned, instance } => {
+                let joining = Joining { attempt, session, barrier, owned, instance };
+                let group = self.groups.entry(group).or_default();
+                group.join(id, joining, (now, division), replies);
+                None
+            }
+            Call::Heartbeat { generation } => {
+                let group = self.groups.entry(group).or_default();
+                Some(Reply::Beat(group.heartbeat(id, generation, now)))
+            }
+            Call::Renew { id: request, generation } => {
+                let group = self.groups.entry(group).or_default();
+                let outcome = group.renew(id, generation, now);
+                Some(Reply::Renewed { id: request, generation, outcome })
+            }
+            Call::Leave => {
+                self.groups.entry(group).or_default().leave(id, (now, division), replies);
+                None
+            }
+            Call::Append { id: request, partition, record } => {
+                let offset = self.log.append(partition, record, wall);
+                offset.map(|offset| Reply::Appended { id: request, offset, stamp: wall })
+            }
+            Call::Fetch { from } => Some(self.fetch(group, id, &from)),
+        };
+        self.replies.extend(reply.map(|reply| (id, reply)));
+    }
+
+    fn fetch(&self, group: GroupId, id: ClientId, from: &[(Partition, Option<u64>)]) -> Reply {
+        let owner = |partition| self.groups.get(&group).and_then(|group| group.owner(partition));
+        let mut records = Vec::new();
+        let mut next = Vec::new();
+        for (partition, from) in from {
+            let may = self.config.delivery == Delivery::Anyone || owner(*partition) == Some(id);
+            if may {
+                let (fetched, end) = self.log.fetch(*partition, *from);
+                records.extend(fetched);
+                next.push((*partition, end));
+            }
+        }
+        Reply::Fetched { records, next }
+    }
+
+    /// Does what is due.
+    pub fn advance(&mut self, now: Instant) {
+        let division = self.division();
+        for group in self.groups.values_mut() {
+            group.advance(now, division, &mut self.replies);
+        }
+    }
+
+    /// When [`advance`](Self::advance) is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.groups.values().filter_map(Group::deadline).min()
+    }
+
+    /// The next answer, and for whom it is.
+    pub fn reply(&mut self) -> Option<(ClientId, Reply)> {
+        (!self.replies.is_empty()).then(|| self.replies.remove(0))
+    }
+
+    /// It starts again, with what it had on disk.
+    pub fn restart(&mut self, now: Instant) {
+        self.replies.clear();
+        for group in self.groups.values_mut() {
+            group.restart(now);
+        }
+    }
+
+    /// To whom a partition belongs.
+    pub fn owner(&self, group: GroupId, partition: Partition) -> Option<ClientId> {
+        self.groups.get(&group)?.owner(partition)
+    }
+
+    /// How many times the group was divided anew since it was last empty.
+    pub fn generation(&self, group: GroupId) -> u64 {
+        self.groups.get(&group).map_or(0, Group::generation)
+    }
+
+    fn division(&self) -> Division {
+        Division { assignor: self.config.assignor, partitions: self.config.partitions.get() }
+    }
+}

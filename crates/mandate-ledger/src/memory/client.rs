@@ -1,0 +1,374 @@
+//! A member's side of the ledger: it joins, beats, goes through the barrier and fetches by itself.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use mandate_proto::identity::Lifetime;
+use mandate_proto::neli::{BarrierId, Input, Partition, Published, Renewed, Request, RequestId};
+use mandate_proto::time::Instant;
+
+use super::assignment::Assignor;
+use super::protocol::{Beat, Call, ClientId, InstanceId, Reply};
+
+/// How a client is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientConfig {
+    /// How long a silence may last.
+    pub session: Duration,
+    /// Time between signs of life.
+    pub heartbeat: Duration,
+    /// How long others may have to wait for this one; and for how long its member may not ask for news
+    /// before the client leaves in its stead, since somebody else beats on (`max.poll.interval.ms`).
+    pub barrier: Duration,
+    /// How partitions are given back.
+    pub assignor: Assignor,
+    /// A name that survives restarts.
+    pub instance: Option<InstanceId>,
+    /// Time between fetches; `None`: no records are wanted.
+    pub fetches: Option<Duration>,
+}
+
+/// For how many sessions a client with a static name stays out after it was lost: another process may go
+/// by that name, and two that took it from each other in turn would keep both from ever leading.
+const STATIC_REST: u32 = 4;
+
+/// What comes out of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outgoing {
+    /// For the broker.
+    Call(ClientId, Call),
+    /// For the member.
+    Tell(Input),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Out,
+    /// Its member does not ask for news.
+    Neglected,
+    /// It gives whoever has its static name now the time to live.
+    Resting {
+        until: Instant,
+    },
+    /// At the barrier, since then.
+    Joining {
+        since: Instant,
+    },
+    In,
+}
+
+/// A client.
+#[derive(Clone, Debug)]
+pub struct Client {
+    config: ClientConfig,
+    id: ClientId,
+    phase: Phase,
+    attempt: u32,
+    generation: u64,
+    /// What the member has and has not released.
+    held: BTreeSet<Partition>,
+    /// What it was asked to release.
+    revoking: BTreeSet<Partition>,
+    /// Counts revocations, and losses, which make what was asked before moot.
+    barriers: u64,
+    next_heartbeat: Instant,
+    /// When it last heard that all is well.
+    heard: Instant,
+    positions: BTreeMap<Partition, Option<u64>>,
+    next_fetch: Instant,
+    polled: Instant,
+}
+
+type Out = Vec<Outgoing>;
+
+impl Client {
+    /// One of a process with this life.
+    pub fn new(config: ClientConfig, life: Lifetime) -> Self {
+        Client {
+            config,
+            id: ClientId { life, session: 0 },
+            phase: Phase::Out,
+            attempt: 0,
+            generation: 0,
+            held: BTreeSet::new(),
+            revoking: BTreeSet::new(),
+            barriers: 0,
+            next_heartbeat: Instant::ORIGIN,
+            heard: Instant::ORIGIN,
+            positions: BTreeMap::new(),
+            next_fetch: Instant::ORIGIN,
+            polled: Instant::ORIGIN,
+        }
+    }
+
+    /// As which it is known to the broker.
+    pub fn id(&self) -> ClientId {
+        self.id
+    }
+
+    /// The member asks for news.
+    pub fn polled(&mut self, now: Instant, out: &mut Out) {
+        self.polled = now;
+        if self.phase == Phase::Neglected {
+            self.join(now, out);
+        }
+    }
+
+    /// The member asks for something.
+    pub fn ask(&mut self, request: Request, now: Instant, out: &mut Out) {
+        match request {
+            Request::Join => self.join(now, out),
+            Request::Publish { id, partition, record } => {
+                self.call(Call::Append { id, partition, record }, out);
+            }
+            Request::Renew { id, .. } if self.has_generation() => {
+                self.call(Call::Renew { id, generation: self.generation }, out);
+            }
+            Request::Renew { id, .. } => {
+                let outcome = Renewed::Failed;
+                out.push(Outgoing::Tell(Input::Renewed { id, outcome }));
+            }
+            Request::Release { barrier, partitions } => {
+                self.release(barrier, &partitions, now, out);
+            }
+            Request::Leave => {
+                self.call(Call::Leave, out);
+                self.forget();
+                self.phase = Phase::Out;
+            }
+        }
+    }
+
+    /// The broker has answered.
+    pub fn replied(&mut self, to: ClientId, reply: Reply, now: Instant, out: &mut Out) {
+        if to != self.id {
+            return;
+        }
+        match reply {
+            Reply::Joined { attempt, generation, assigned } => {
+                if attempt == self.attempt && matches!(self.phase, Phase::Joining { .. }) {
+                    self.joined(generation, assigned, now, out);
+                }
+            }
+            Reply::Beat(_) if self.phase != Phase::In => {}
+            Reply::Beat(Beat::Fine) => self.heard = now,
+            Reply::Beat(Beat::Rebalancing) => {
+                self.heard = now;
+                self.rebalance(now, out);
+            }
+            Reply::Beat(Beat::Unknown) => self.lose(now, out),
+            Reply::Renewed { id, generation, outcome } => {
+                self.renewed(id, generation, outcome, now, out);
+            }
+            Reply::Appended { id, offset, stamp } => {
+                let outcome = Published::Appended { offset, stamp };
+                out.push(Outgoing::Tell(Input::Published { id, outcome }));
+            }
+            Reply::Fetched { records, next } => {
+                for (partition, offset) in next {
+                    if let Some(position) = self.positions.get_mut(&partition) {
+                        *position = Some(offset);
+                    }
+                }
+                for fetched in records {
+                    if self.held.contains(&fetched.partition) {
+                        out.push(Outgoing::Tell(Input::Record {
+                            partition: fetched.partition,
+                            offset: fetched.offset,
+                            stamp: fetched.stamp,
+                            record: Some(fetched.record),
+                        }));
+                    }
+                }
+            }
+            Reply::SessionRefused { .. } => self.phase = Phase::Out,
+        }
+    }
+
+    fn renewed(
+        &mut self,
+        id: RequestId,
+        generation: u64,
+        outcome: Renewed,
+        now: Instant,
+        out: &mut Out,
+    ) {
+        // One that crossed the end of a barrier is refused though nothing was lost.
+        let crossed = generation != self.generation || self.phase != Phase::In;
+        let outcome = match outcome {
+            Renewed::Refused if crossed => Renewed::Failed,
+            outcome => outcome,
+        };
+        out.push(Outgoing::Tell(Input::Renewed { id, outcome }));
+        match outcome {
+            Renewed::Accepted => self.heard = now,
+            Renewed::Refused => self.lose(now, out),
+            Renewed::Failed | Renewed::Unknown => {}
+        }
+    }
+
+    /// Does what is due.
+    pub fn advance(&mut self, now: Instant, out: &mut Out) {
+        if self.has_generation() && now >= self.polled + self.config.barrier {
+            self.call(Call::Leave, out);
+            self.end_session(out);
+            self.phase = Phase::Neglected;
+        }
+        match self.phase {
+            Phase::Out | Phase::Neglected => return,
+            Phase::Resting { until } => {
+                if now >= until {
+                    self.join(now, out);
+                }
+            }
+            Phase::Joining { since } => {
+                if now >= since + self.config.barrier + self.config.session {
+                    self.lose(now, out);
+                } else if now >= self.next_heartbeat {
+                    // The same attempt again: the call or its answer may have been lost.
+                    self.next_heartbeat = now + self.config.heartbeat;
+                    self.send_join(out);
+                }
+            }
+            Phase::In if now >= self.heard + self.config.session => self.lose(now, out),
+            Phase::In => {
+                if now >= self.next_heartbeat {
+                    self.next_heartbeat = now + self.config.heartbeat;
+                    self.call(Call::Heartbeat { generation: self.generation }, out);
+                }
+            }
+        }
+        if self.is_fetch_due().is_some_and(|due| due <= now) {
+            let from = self.positions.iter().map(|(partition, from)| (*partition, *from)).collect();
+            self.next_fetch = now + self.config.fetches.unwrap_or_default();
+            self.call(Call::Fetch { from }, out);
+        }
+    }
+
+    /// When [`advance`](Self::advance) is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        let membership = match self.phase {
+            Phase::Out | Phase::Neglected => return None,
+            Phase::Resting { until } => return Some(until),
+            Phase::Joining { since } => since + self.config.barrier + self.config.session,
+            Phase::In => self.heard + self.config.session,
+        };
+        let neglect = self.polled + self.config.barrier;
+        let own = membership.min(self.next_heartbeat).min(neglect);
+        Some(own).into_iter().chain(self.is_fetch_due()).min()
+    }
+
+    fn is_fetch_due(&self) -> Option<Instant> {
+        self.config.fetches.filter(|_| !self.positions.is_empty()).map(|_| self.next_fetch)
+    }
+
+    fn call(&self, call: Call, out: &mut Out) {
+        out.push(Outgoing::Call(self.id, call));
+    }
+
+    fn join(&mut self, now: Instant, out: &mut Out) {
+        self.phase = Phase::Joining { since: now };
+        self.attempt += 1;
+        self.next_heartbeat = now + self.config.heartbeat;
+        self.send_join(out);
+    }
+
+    fn send_join(&self, out: &mut Out) {
+        let ClientConfig { session, barrier, instance, .. } = self.config;
+        let owned = self.held.iter().copied().collect();
+        self.call(Call::Join { attempt: self.attempt, session, barrier, owned, instance }, out);
+    }
+
+    fn joined(&mut self, generation: u64, assigned: Vec<Partition>, now: Instant, out: &mut Out) {
+        self.phase = Phase::In;
+        self.generation = generation;
+        self.heard = now;
+        self.next_heartbeat = now + self.config.heartbeat;
+        let assigned: BTreeSet<_> = assigned.into_iter().collect();
+        let added: Vec<_> = assigned.difference(&self.held).copied().collect();
+        self.revoking = self.held.difference(&assigned).copied().collect();
+        self.held.extend(&added);
+        self.positions.extend(added.iter().map(|partition| (*partition, None)));
+        self.next_fetch = now;
+        out.push(Outgoing::Tell(Input::Assigned { partitions: added }));
+        self.revoke(out);
+    }
+
+    fn revoke(&mut self, out: &mut Out) {
+        if !self.revoking.is_empty() {
+            self.barriers += 1;
+            let (barrier, partitions) = (self.barrier(), self.revoking.iter().copied().collect());
+            out.push(Outgoing::Tell(Input::Revoking { barrier, partitions }));
+        }
+    }
+
+    fn barrier(&self) -> BarrierId {
+        BarrierId::new(self.barriers)
+    }
+
+    /// Everyone is to go through the barrier: with what it has, or with nothing.
+    fn rebalance(&mut self, now: Instant, out: &mut Out) {
+        if self.config.assignor.is_cooperative() || self.held.is_empty() {
+            self.join(now, out);
+        } else if self.revoking.is_empty() {
+            self.revoking = self.held.clone();
+            self.revoke(out);
+        }
+    }
+
+    fn release(
+        &mut self,
+        barrier: BarrierId,
+        partitions: &[Partition],
+        now: Instant,
+        out: &mut Out,
+    ) {
+        // What was lost meanwhile, and perhaps assigned again, has nothing to do with it.
+        if barrier != self.barrier() {
+            return;
+        }
+        let mut is_less = false;
+        for partition in partitions {
+            is_less |= self.held.remove(partition);
+            self.revoking.remove(partition);
+            self.positions.remove(partition);
+        }
+        // Also if it was assigned again meanwhile: then it has to be assigned once more.
+        if is_less && self.revoking.is_empty() && self.has_generation() {
+            self.join(now, out);
+        }
+    }
+
+    /// The session is over: everything is lost, and it comes back as another.
+    fn lose(&mut self, now: Instant, out: &mut Out) {
+        self.end_session(out);
+        match self.config.instance {
+            None => self.join(now, out),
+            Some(_) => {
+                self.phase = Phase::Resting { until: now + self.config.session * STATIC_REST };
+            }
+        }
+    }
+
+    fn end_session(&mut self, out: &mut Out) {
+        let partitions = self.forget();
+        out.push(Outgoing::Tell(Input::Lost { partitions }));
+        self.id.session += 1;
+    }
+
+    fn has_generation(&self) -> bool {
+        matches!(self.phase, Phase::In | Phase::Joining { .. })
+    }
+
+    /// The generation that it was last told of.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    fn forget(&mut self) -> Vec<Partition> {
+        self.barriers += 1;
+        self.revoking.clear();
+        self.positions.clear();
+        core::mem::take(&mut self.held).into_iter().collect()
+    }
+}

@@ -1,0 +1,267 @@
+//! The coordinator of one group: sessions, the join barrier, generations.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use mandate_proto::neli::{Partition, Renewed};
+use mandate_proto::time::Instant;
+
+use super::assignment::Assignor;
+use super::protocol::{Beat, ClientId, InstanceId, Reply};
+
+/// A member as the coordinator knows it.
+#[derive(Clone, Debug)]
+struct Seat {
+    session: Duration,
+    barrier: Duration,
+    instance: Option<InstanceId>,
+    /// Without a sign of life it is removed then; not while it waits at the barrier.
+    until: Instant,
+    /// What it has not said to have released.
+    owned: BTreeSet<Partition>,
+    /// What it was told last, with the attempt that it was an answer to.
+    assigned: BTreeSet<Partition>,
+    attempt: u32,
+    /// It waits at the barrier.
+    joining: bool,
+    /// It was told.
+    answered: bool,
+    /// The generation that it was last a member of. Who was removed and comes back under the same name
+    /// before the barrier goes down is none of the present one's.
+    generation: u64,
+}
+
+/// One group.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Group {
+    seats: BTreeMap<ClientId, Seat>,
+    generation: u64,
+    /// The barrier is up, until then at the latest.
+    barrier: Option<Instant>,
+}
+
+/// What a client joins with.
+pub(super) struct Joining {
+    pub(super) attempt: u32,
+    pub(super) session: Duration,
+    pub(super) barrier: Duration,
+    pub(super) owned: Vec<Partition>,
+    pub(super) instance: Option<InstanceId>,
+}
+
+/// Where answers go.
+pub(super) type Replies = Vec<(ClientId, Reply)>;
+
+/// How a group's partitions are divided.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Division {
+    pub(super) assignor: Assignor,
+    pub(super) partitions: u32,
+}
+
+impl Group {
+    pub(super) fn join(
+        &mut self,
+        id: ClientId,
+        joining: Joining,
+        (now, division): (Instant, Division),
+        replies: &mut Replies,
+    ) {
+        let Joining { attempt, session, barrier, owned, instance } = joining;
+        let until = now + session;
+        if self.replace_instance(id, instance) && self.barrier.is_none() {
+            // A restart under a static name disturbs nobody, and takes effect at once.
+            if let Some(seat) = self.seats.get_mut(&id) {
+                seat.attempt = attempt;
+                seat.answered = true;
+                seat.until = until;
+                replies.push((id, joined(seat, self.generation)));
+            }
+            return;
+        }
+        let known = self.seats.get(&id);
+        if let Some(seat) = known {
+            // A repetition, because the answer was lost or has not been given yet; or one that was held
+            // up, and speaks of what was owned long ago.
+            let is_repeated = attempt == seat.attempt && (seat.joining || seat.answered);
+            if is_repeated && seat.answered {
+                replies.push((id, joined(seat, self.generation)));
+            }
+            if is_repeated || attempt < seat.attempt {
+                return;
+            }
+        }
+        // A stranger owns nothing, whatever it says.
+        let held = known.map(|seat| seat.held()).unwrap_or_default();
+        let owned = owned.into_iter().filter(|partition| held.contains(partition)).collect();
+        let assigned = BTreeSet::new();
+        let seat = Seat {
+            session,
+            barrier,
+            instance,
+            until,
+            owned,
+            assigned,
+            attempt,
+            joining: true,
+            answered: false,
+            generation: known.map_or(0, |seat| seat.generation),
+        };
+        self.seats.insert(id, seat);
+        self.prepare(now);
+        self.complete_if_all_are_there(now, division, replies);
+    }
+
+    /// Whether the client takes over the seat of an earlier process with its static name.
+    fn replace_instance(&mut self, id: ClientId, instance: Option<InstanceId>) -> bool {
+        let same = |seat: &Seat| instance.is_some() && seat.instance == instance;
+        let before = self.seats.iter().find(|(other, seat)| **other != id && same(seat));
+        let Some(before) = before.map(|(before, _)| *before) else { return false };
+        if let Some(mut seat) = self.seats.remove(&before) {
+            seat.assigned = seat.held();
+            seat.attempt = 0;
+            seat.answered = false;
+            self.seats.insert(id, seat);
+        }
+        true
+    }
+
+    /// The barrier goes up, unless it is.
+    fn prepare(&mut self, now: Instant) {
+        let longest = self.seats.values().map(|seat| seat.barrier).max().unwrap_or_default();
+        self.barrier.get_or_insert(now + longest);
+    }
+
+    fn complete_if_all_are_there(
+        &mut self,
+        now: Instant,
+        division: Division,
+        replies: &mut Replies,
+    ) {
+        if self.seats.is_empty() {
+            // Kafka forgets an empty group sooner or later, and its generation with it.
+            *self = Group::default();
+        }
+        if self.barrier.is_some() && self.seats.values().all(|seat| seat.joining) {
+            self.complete(now, division, replies);
+        }
+    }
+
+    /// The barrier goes down, and partitions are divided among those who are there.
+    fn complete(&mut self, now: Instant, division: Division, replies: &mut Replies) {
+        self.seats.retain(|_, seat| seat.joining);
+        self.barrier = None;
+        self.generation += 1;
+        let owned: BTreeMap<_, _> =
+            self.seats.iter().map(|(id, seat)| (*id, seat.owned.clone())).collect();
+        let mut shares = division.assignor.divide(division.partitions, &owned);
+        for (id, seat) in &mut self.seats {
+            // What another has not released yet has to wait for the next barrier.
+            let by_others = |partition: &Partition| {
+                owned.iter().any(|(other, had)| other != id && had.contains(partition))
+            };
+            seat.assigned = shares.remove(id).unwrap_or_default();
+            seat.assigned.retain(|partition| !by_others(partition));
+            seat.joining = false;
+            seat.answered = true;
+            seat.generation = self.generation;
+            seat.until = now + seat.session;
+            replies.push((*id, joined(seat, self.generation)));
+        }
+    }
+
+    /// A sign of life.
+    pub(super) fn heartbeat(&mut self, id: ClientId, generation: u64, now: Instant) -> Beat {
+        let is_up = self.barrier.is_some();
+        match self.alive(id, generation, now) {
+            None => Beat::Unknown,
+            Some(seat) if is_up && !seat.joining => Beat::Rebalancing,
+            Some(_) => Beat::Fine,
+        }
+    }
+
+    /// A renewal: of a member of this generation, or of nobody. It is a sign of life, too.
+    pub(super) fn renew(&mut self, id: ClientId, generation: u64, now: Instant) -> Renewed {
+        match self.alive(id, generation, now) {
+            Some(_) => Renewed::Accepted,
+            None => Renewed::Refused,
+        }
+    }
+
+    fn alive(&mut self, id: ClientId, generation: u64, now: Instant) -> Option<&Seat> {
+        let current = self.generation;
+        let seat = self.seats.get_mut(&id)?;
+        if generation != current || seat.generation != current {
+            return None;
+        }
+        seat.until = now + seat.session;
+        Some(seat)
+    }
+
+    pub(super) fn leave(
+        &mut self,
+        id: ClientId,
+        (now, division): (Instant, Division),
+        replies: &mut Replies,
+    ) {
+        if self.seats.remove(&id).is_some() {
+            self.prepare(now);
+            self.complete_if_all_are_there(now, division, replies);
+        }
+    }
+
+    /// Removes who is silent, and whoever the barrier has waited for in vain.
+    pub(super) fn advance(&mut self, now: Instant, division: Division, replies: &mut Replies) {
+        let before = self.seats.len();
+        self.seats.retain(|_, seat| seat.joining || now < seat.until);
+        if self.seats.len() < before {
+            self.prepare(now);
+        }
+        self.complete_if_all_are_there(now, division, replies);
+        if self.barrier.is_some_and(|until| until <= now) {
+            self.seats.retain(|_, seat| seat.joining);
+            self.complete_if_all_are_there(now, division, replies);
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let silent = self.seats.values().filter(|seat| !seat.joining).map(|seat| seat.until);
+        silent.chain(self.barrier).min()
+    }
+
+    /// The coordinator starts again, with what was on its disk: everyone has a whole session from now on,
+    /// and who waited at the barrier has to ask again.
+    pub(super) fn restart(&mut self, now: Instant) {
+        for seat in self.seats.values_mut() {
+            seat.until = now + seat.session;
+            seat.joining = false;
+        }
+        if let Some(barrier) = &mut self.barrier {
+            let longest = self.seats.values().map(|seat| seat.barrier).max().unwrap_or_default();
+            *barrier = now + longest;
+        }
+    }
+
+    /// To whom a partition belongs.
+    pub(super) fn owner(&self, partition: Partition) -> Option<ClientId> {
+        let holds =
+            |seat: &Seat| seat.owned.contains(&partition) || seat.assigned.contains(&partition);
+        self.seats.iter().find(|(_, seat)| holds(seat)).map(|(id, _)| *id)
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+}
+
+impl Seat {
+    /// What it may still hold: what it was told last, and what it had before and has not released.
+    fn held(&self) -> BTreeSet<Partition> {
+        self.owned.union(&self.assigned).copied().collect()
+    }
+}
+
+fn joined(seat: &Seat, generation: u64) -> Reply {
+    let assigned = seat.assigned.iter().copied().collect();
+    Reply::Joined { attempt: seat.attempt, generation, assigned }
+}

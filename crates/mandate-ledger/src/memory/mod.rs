@@ -1,0 +1,26 @@
+//! A ledger in memory: what Kafka's broker and client do for NELI, and no more, as pure machines.
+//!
+//! A [`Broker`] coordinates groups and keeps partitions; a [`Client`] is a member's side of it, and turns
+//! what a [`neli::Member`](mandate_proto::neli::Member) asks for into [`Call`]s, and [`Reply`]s into what
+//! it is told. Time comes in as an argument, and nothing here sends anything: the simulator puts a network
+//! between them that delays, cuts and reorders, and a [`MemoryLedger`] is one for the members of a process.
+//!
+//! It keeps Kafka's rules where they matter for safety: sessions, a join barrier with a bound, generations,
+//! renewals that are refused to members of an old generation and to strangers, incremental revocation, a
+//! generation that begins anew with an empty group, static membership that takes effect at once. Groups
+//! and offsets survive a restart of the broker; sessions begin anew with it, as on Kafka.
+
+mod assignment;
+mod broker;
+mod client;
+mod group;
+mod log;
+mod protocol;
+mod service;
+
+pub use assignment::Assignor;
+pub use broker::{Broker, BrokerConfig};
+pub use client::{Client, ClientConfig, Outgoing};
+pub use log::Log;
+pub use protocol::{Beat, Call, ClientId, Fetched, GroupId, InstanceId, Reply, Side};
+pub use service::{MemoryLedger, MemoryMember};

@@ -1,0 +1,170 @@
+//! What client and broker say to each other.
+
+use core::time::Duration;
+
+use mandate_proto::identity::Lifetime;
+use mandate_proto::neli::{Partition, Record, Renewed, RequestId};
+use mandate_proto::time::WallTime;
+
+/// A group of members among which partitions are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(pub u32);
+
+/// A name that survives restarts of its process, where one was given (static membership).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InstanceId(pub u32);
+
+/// One session of one client: after it was lost, the client comes back as another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId {
+    /// Of the process.
+    pub life: Lifetime,
+    /// Rises with each session.
+    pub session: u32,
+}
+
+/// Which part of a broker a call is for. On a cluster they are different hosts, and one may be out of
+/// reach while the other is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// Membership and renewals.
+    Coordinator,
+    /// Records.
+    Log,
+}
+
+/// What a client asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// To be a member, or to go through the barrier again.
+    Join {
+        /// Rises with each attempt of a session; a repetition has the same.
+        attempt: u32,
+        /// How long a silence may last.
+        session: Duration,
+        /// How long others may have to wait for this one.
+        barrier: Duration,
+        /// What it has not released.
+        owned: Vec<Partition>,
+        /// Its static name.
+        instance: Option<InstanceId>,
+    },
+    /// A sign of life.
+    Heartbeat {
+        /// In which generation.
+        generation: u64,
+    },
+    /// A renewal.
+    Renew {
+        /// Its name.
+        id: RequestId,
+        /// In which generation.
+        generation: u64,
+    },
+    /// To be no member any more.
+    Leave,
+    /// To append a record.
+    Append {
+        /// Its name.
+        id: RequestId,
+        /// Where.
+        partition: Partition,
+        /// What.
+        record: Record,
+    },
+    /// For records.
+    Fetch {
+        /// From which offset on; `None`: from the end on.
+        from: Vec<(Partition, Option<u64>)>,
+    },
+}
+
+impl Call {
+    /// Who answers it.
+    pub fn side(&self) -> Side {
+        match self {
+            Call::Append { .. } | Call::Fetch { .. } => Side::Log,
+            _ => Side::Coordinator,
+        }
+    }
+}
+
+/// What a broker says to a sign of life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beat {
+    /// All is well.
+    Fine,
+    /// Everyone is to go through the barrier.
+    Rebalancing,
+    /// Nobody knows this client, or not in this generation.
+    Unknown,
+}
+
+/// A record as it is handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// Of which partition.
+    pub partition: Partition,
+    /// Its place.
+    pub offset: u64,
+    /// The broker's clock when it was appended.
+    pub stamp: WallTime,
+    /// What it says.
+    pub record: Record,
+}
+
+/// What a broker answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The barrier is over.
+    Joined {
+        /// Which attempt.
+        attempt: u32,
+        /// The new generation.
+        generation: u64,
+        /// What is assigned to this client now.
+        assigned: Vec<Partition>,
+    },
+    /// The session that was asked for is shorter than the broker allows.
+    SessionRefused {
+        /// What it allows.
+        shortest: Duration,
+    },
+    /// To a sign of life.
+    Beat(Beat),
+    /// To a renewal.
+    Renewed {
+        /// Which.
+        id: RequestId,
+        /// The generation in which it was asked.
+        generation: u64,
+        /// How.
+        outcome: Renewed,
+    },
+    /// A record was appended.
+    Appended {
+        /// Which.
+        id: RequestId,
+        /// Its place.
+        offset: u64,
+        /// The broker's clock.
+        stamp: WallTime,
+    },
+    /// Records.
+    Fetched {
+        /// In order.
+        records: Vec<Fetched>,
+        /// Where to go on.
+        next: Vec<(Partition, u64)>,
+    },
+}
+
+impl Reply {
+    /// Who gives it.
+    pub fn side(&self) -> Side {
+        match self {
+            Reply::Appended { .. } | Reply::Fetched { .. } => Side::Log,
+            _ => Side::Coordinator,
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! The handle of a member: who leads what.
+//!
+//! [`Roles::is_leader`] is a load and a look at the clock: no lock, no queue, whatever the number of roles. The
+//! driver writes, before anything that it does can be seen elsewhere, what its machine holds of each partition.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use mandate_proto::identity::Term;
+use mandate_proto::neli::{Event, Holding, Layout, Partition, RoleId};
+use mandate_proto::time::Instant;
+use mandate_runtime::clock::Clock;
+use mandate_runtime::{Election, Office};
+use tokio::sync::{Notify, broadcast, mpsc, watch};
+
+use crate::elections::Wanted;
+
+/// Changes that a slow listener may be behind; older ones are lost to it, and it is told so.
+const CHANGES: usize = 1024;
+
+/// What is held of one partition. Terms only rise, so that a term that reads the same before and after
+/// the deadline belongs to it.
+#[derive(Debug, Default)]
+struct Slot {
+    term: AtomicU64,
+    /// Nanoseconds on the clock; 0: not led.
+    until: AtomicU64,
+    /// How much work is under way.
+    working: AtomicUsize,
+}
+
+/// Where the driver publishes.
+#[derive(Debug)]
+pub(crate) struct Board {
+    clock: Clock,
+    layout: Layout,
+    slots: Box<[Slot]>,
+    /// Told when work on some partition has ended.
+    pub(crate) idle: Notify,
+    changes: broadcast::Sender<Change>,
+}
+
+impl Board {
+    pub(crate) fn new(clock: Clock, layout: Layout) -> Arc<Self> {
+        let slots = (0..layout.partitions()).map(|_| Slot::default()).collect();
+        let (changes, _) = broadcast::channel(CHANGES);
+        Arc::new(Board { clock, layout, slots, idle: Notify::new(), changes })
+    }
+
+    fn slot(&self, partition: Partition) -> Option<&Slot> {
+        self.slots.get(partition.get() as usize)
+    }
+
+    pub(crate) fn publish(&self, partition: Partition, holding: Option<Holding>) {
+        let Some(slot) = self.slot(partition) else { return };
+        let term = holding.and_then(|holding| holding.term).map_or(0, Term::get);
+        if holding.is_none() || slot.term.load(Ordering::Relaxed) != term {
+            slot.until.store(0, Ordering::SeqCst);
+        }
+        if let Some(holding) = holding {
+            slot.term.store(term, Ordering::SeqCst);
+            slot.until.store(holding.until.as_nanos(), Ordering::SeqCst);
+        }
+    }
+
+    /// Whether work on the partition is under way.
+    pub(crate) fn is_working(&self, partition: Partition) -> bool {
+        self.slot(partition).is_some_and(|slot| slot.working.load(Ordering::SeqCst) > 0)
+    }
+
+    pub(crate) fn tell(&self, event: Event) {
+        // Nobody listens, perhaps.
+        let _ = self.changes.send(Change { event, layout: self.layout });
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout
+    }
+}
+
+/// Something that happened to a partition, and so to its roles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// What.
+    pub event: Event,
+    layout: Layout,
+}
+
+impl Change {
+    /// The roles that it concerns; none, if it concerns the member as a whole.
+    pub fn roles(&self) -> impl Iterator<Item = RoleId> + use<> {
+        let partition = match self.event {
+            Event::Acquired { partition, .. }
+            | Event::Ended { partition, .. }
+            | Event::DrainOverran { partition }
+            | Event::Dry { partition }
+            | Event::WentBack { partition, .. } => Some(partition),
+            Event::BarrierStuck { .. } | Event::Failed { .. } | Event::Left => None,
+        };
+        let layout = self.layout;
+        partition.into_iter().flat_map(move |partition| layout.roles_of(partition))
+    }
+}
+
+/// A member of a group on a ledger. Clones are the same member; it leaves when it is
+/// [told](Roles::shutdown), or when the last clone is gone.
+#[derive(Clone, Debug)]
+pub struct Roles {
+    pub(crate) board: Arc<Board>,
+    pub(crate) stop: watch::Sender<Stop>,
+    pub(crate) ended: watch::Receiver<Option<String>>,
+    pub(crate) elections: mpsc::UnboundedSender<Wanted>,
+    /// What a leader relies on.
+    pub(crate) lease: Duration,
+}
+
+/// What a driver is asked to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stop {
+    pub(crate) leave: bool,
+    /// Counts resignations.
+    pub(crate) resignations: u64,
+}
+
+/// How long a shutdown may take: after that the driver is let go, whatever its broker does.
+const SHUTDOWN: Duration = Duration::from_secs(2);
+
+impl Roles {
+    /// Whether this member leads the role now. In exclusive mode no other's answer is yes at the same
+    /// instant, given clocks within the drift allowance.
+    pub fn is_leader(&self, role: RoleId) -> bool {
+        let slot = self.board.slot(self.board.layout.partition_of(role));
+        let until = slot.map_or(0, |slot| slot.until.load(Ordering::SeqCst));
+        // Read before the clock, so that a later deadline is not compared with an earlier time.
+        until > 0 && self.board.clock.now() < Instant::from_nanos(until)
+    }
+
+    /// The term under which this member leads the role now: what is to be sent along with whatever the leader does.
+    /// Zero in non-exclusive mode, which has none.
+    pub fn term(&self, role: RoleId) -> Option<Term> {
+        let slot = self.board.slot(self.board.layout.partition_of(role))?;
+        let term = slot.term.load(Ordering::SeqCst);
+        let leads = self.is_leader(role);
+        let is_same = slot.term.load(Ordering::SeqCst) == term;
+        (leads && is_same).then(|| Term::new(term))
+    }
+
+    /// The roles that this member leads now.
+    pub fn owned(&self) -> Vec<RoleId> {
+        let layout = self.board.layout;
+        let roles = (0..layout.roles()).map(RoleId::new);
+        roles.filter(|role| self.is_leader(*role)).collect()
+    }
+
+    /// Begins work on a role, if this member leads it. Until it is dropped, the role is not given to another
+    /// in good order, within the bound on draining.
+    pub fn begin(&self, role: RoleId) -> Option<Work> {
+        let partition = self.board.layout.partition_of(role);
+        // Counted before it is asked: whoever ends leadership looks in the other order.
+        self.board.slot(partition)?.working.fetch_add(1, Ordering::SeqCst);
+        let work = Work { board: self.board.clone(), partition };
+        self.is_leader(role).then_some(work)
+    }
+
+    /// How roles are mapped to partitions, and keys to roles.
+    pub fn layout(&self) -> Layout {
+        self.board.layout
+    }
+
+    /// Whether the role that a key belongs to is led here: roles as hash slots.
+    pub fn owns_key(&self, key: &[u8]) -> bool {
+        self.board.layout.slot_of(key).is_some_and(|slot| self.is_leader(slot))
+    }
+
+    /// One role as an election: the handle of every other engine. Resigning gives up all roles of this member for a
+    /// while, since a ledger takes back all or none; there is no transfer. Who leads while this member does not, it does
+    /// not know.
+    pub fn election(&self, role: RoleId) -> Election {
+        let (election, office) = Office::open(Some(self.lease));
+        // After its end, the office goes at once, and the handle says so.
+        let _ = self.elections.send((self.board.layout.partition_of(role), office));
+        election
+    }
+
+    /// What happens from now on.
+    pub fn changes(&self) -> broadcast::Receiver<Change> {
+        self.board.changes.subscribe()
+    }
+
+    /// Gives up everything for a while, and leaves it to the others.
+    pub fn resign(&self) {
+        self.stop.send_modify(|stop| stop.resignations += 1);
+    }
+
+    /// Gives up everything, leaves the group, and ends. Bounded: after two seconds it is let go.
+    pub async fn shutdown(&self) {
+        self.stop.send_modify(|stop| stop.leave = true);
+        let mut ended = self.ended.clone();
+        let _ = tokio::time::timeout(SHUTDOWN, ended.wait_for(Option::is_some)).await;
+    }
+
+    /// Why the member has ended, if it has: use after that finds nothing led.
+    pub fn ended(&self) -> Option<String> {
+        self.ended.borrow().clone()
+    }
+}
+
+/// Work on a role.
+#[derive(Debug)]
+pub struct Work {
+    board: Arc<Board>,
+    partition: Partition,
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        if let Some(slot) = self.board.slot(self.partition)
+            && slot.working.fetch_sub(1, Ordering::SeqCst) == 1
+        {
+            self.board.idle.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::num::NonZeroU32;
+
+    fn roles() -> Roles {
+        let layout = Layout::new(NonZeroU32::new(4).unwrap(), 10);
+        let board = Board::new(Clock::start(), layout);
+        let (stop, _) = watch::channel(Stop::default());
+        let (_, ended) = watch::channel(None);
+        let (elections, _) = mpsc::unbounded_channel();
+        Roles { board, stop, ended, elections, lease: Duration::from_secs(1) }
+    }
+
+    fn holding(roles: &Roles, term: u64, lasts: Duration) -> Option<Holding> {
+        let until = roles.board.clock.now() + lasts;
+        Some(Holding { term: Some(Term::new(term)), until })
+    }
+
+    #[test]
+    fn a_role_is_led_with_its_partition_and_until_the_deadline() {
+        let roles = roles();
+        let partition = Partition::new(1);
+        roles.board.publish(partition, holding(&roles, 7, Duration::from_secs(60)));
+        assert_eq!(roles.owned(), [1, 5, 9].map(RoleId::new));
+        assert_eq!(roles.term(RoleId::new(5)), Some(Term::new(7)));
+        roles.board.publish(partition, holding(&roles, 7, Duration::ZERO));
+        assert!(!roles.is_leader(RoleId::new(5)), "by the clock alone");
+        roles.board.publish(partition, None);
+        assert_eq!(roles.term(RoleId::new(5)), None);
+    }
+
+    #[test]
+    fn work_is_begun_only_where_it_leads_and_counted_until_dropped() {
+        let roles = roles();
+        let partition = Partition::new(2);
+        assert!(roles.begin(RoleId::new(2)).is_none());
+        assert!(!roles.board.is_working(partition));
+        roles.board.publish(partition, holding(&roles, 7, Duration::from_secs(60)));
+        let work = roles.begin(RoleId::new(6)).unwrap();
+        assert!(roles.board.is_working(partition));
+        drop(work);
+        assert!(!roles.board.is_working(partition));
+    }
+
+    #[test]
+    fn a_key_is_owned_with_its_slot() {
+        let roles = roles();
+        let slot = roles.layout().slot_of(b"customer 17").unwrap();
+        assert!(!roles.owns_key(b"customer 17"));
+        let partition = roles.layout().partition_of(slot);
+        roles.board.publish(partition, holding(&roles, 7, Duration::from_secs(60)));
+        assert!(roles.owns_key(b"customer 17"));
+    }
+}

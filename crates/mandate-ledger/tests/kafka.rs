@@ -1,0 +1,118 @@
+//! Roles on a real Apache Kafka, or on the one that `KAFKA_BROKERS` names.
+
+mod behaviour;
+
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use behaviour::{is_divided, member, shows_what_is_promised, until};
+use mandate_ledger::LedgerError;
+use mandate_ledger::kafka::{KafkaConfig, KafkaLedger};
+use mandate_proto::neli::{Mode, RoleId};
+use mandate_servers::Server;
+use mandate_servers::kafka::{Kafka, KafkaConfig as ServerConfig};
+use tokio::time::sleep;
+
+const BOUND: Duration = Duration::from_secs(60);
+
+/// A topic of its own for each test.
+fn config(brokers: &str, session: Duration) -> KafkaConfig {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let topic = format!("roles-{}-{number}", std::process::id());
+    let partitions = NonZeroU32::new(4).unwrap();
+    KafkaConfig::new(brokers, &topic, &topic, partitions).with_session(session)
+}
+
+async fn open(config: KafkaConfig) -> KafkaLedger {
+    KafkaLedger::open(config).await.expect("it can be used")
+}
+
+/// One server for everything that does not strike it.
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_on_a_tuned_kafka() {
+    let server = Kafka::launch(&ServerConfig::TUNED).expect("Kafka starts");
+    let brokers = server.brokers();
+    // Short for Kafka, and long for a host on which much else is done.
+    let session = Duration::from_millis(1500);
+
+    shows_what_is_promised(&open(config(&brokers, session)).await, BOUND).await;
+    a_member_that_is_gone_is_replaced(&brokers, session).await;
+    topics_are_checked(&brokers, session).await;
+    non_exclusive_roles_overlap(&brokers, session).await;
+}
+
+/// Dropped without a word: its process might as well have been killed.
+async fn a_member_that_is_gone_is_replaced(brokers: &str, session: Duration) {
+    let ledger = open(config(brokers, session)).await;
+    let first = member(&ledger, Mode::Exclusive, 8);
+    let second = member(&ledger, Mode::Exclusive, 8);
+    until("two divide", BOUND, || is_divided(&[&first, &second]) && !second.owned().is_empty())
+        .await;
+    second.resign();
+    until("the first leads everything", BOUND, || first.owned().len() == 8).await;
+    until("who resigned comes back", BOUND, || {
+        is_divided(&[&first, &second]) && !second.owned().is_empty()
+    })
+    .await;
+    first.shutdown().await;
+    second.shutdown().await;
+}
+
+async fn topics_are_checked(brokers: &str, session: Duration) {
+    let first = config(brokers, session);
+    open(first.clone()).await;
+    let other = KafkaConfig { partitions: NonZeroU32::new(5).unwrap(), ..first.clone() };
+    let refused = KafkaLedger::open(other).await.unwrap_err();
+    assert!(refused.to_string().contains("has 4 partitions, not 5"), "{refused}");
+    let none = KafkaConfig { create: None, ..config(brokers, session) };
+    assert!(matches!(KafkaLedger::open(none).await, Err(LedgerError::NoTopic(_))));
+    let short = config(brokers, Duration::from_millis(5));
+    let refused = KafkaLedger::open(short).await.unwrap_err();
+    assert!(refused.to_string().contains("group.min.session.timeout.ms"), "{refused}");
+}
+
+async fn non_exclusive_roles_overlap(brokers: &str, session: Duration) {
+    let ledger = open(config(brokers, session).with_mode(Mode::NonExclusive)).await;
+    let first = member(&ledger, Mode::NonExclusive, 4);
+    until("the first leads everything", BOUND, || first.owned().len() == 4).await;
+    let second = member(&ledger, Mode::NonExclusive, 4);
+    let began = Instant::now();
+    while second.owned().len() < 2 {
+        let is_led = |role| first.is_leader(role) || second.is_leader(role);
+        assert!((0..4).map(RoleId::new).all(is_led), "no gap while roles change hands");
+        assert!(began.elapsed() < BOUND, "the second leads nothing");
+        sleep(Duration::from_millis(1)).await;
+    }
+    first.shutdown().await;
+    second.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_untuned_kafka_refuses_short_sessions_and_serves_the_default_ones() {
+    let mut server = Kafka::launch(&ServerConfig::UNTUNED).expect("Kafka starts");
+    let brokers = server.brokers();
+    let refused =
+        KafkaLedger::open(config(&brokers, Duration::from_millis(600))).await.unwrap_err();
+    assert!(refused.to_string().contains("from 6000 ms"), "{refused}");
+
+    let ledger = open(config(&brokers, Duration::from_secs(6))).await;
+    let only = member(&ledger, Mode::Exclusive, 4);
+    until("it leads", BOUND, || only.owned().len() == 4).await;
+    let term = only.term(RoleId::new(0)).unwrap();
+
+    // Killed, and up again as it was: leadership may lapse, and comes back under a higher term or the same.
+    let node = &mut server.nodes()[0];
+    node.kill().expect("it is killed");
+    node.start().expect("it starts again");
+    until("it leads after that", BOUND, || only.owned().len() == 4).await;
+    assert!(only.term(RoleId::new(0)).unwrap() >= term);
+
+    // A broker that hangs does not hold up the end.
+    server.nodes()[0].freeze().expect("it is frozen");
+    let began = Instant::now();
+    only.shutdown().await;
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(only.owned().is_empty());
+}

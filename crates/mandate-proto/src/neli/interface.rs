@@ -1,0 +1,299 @@
+//! What goes into a member and what comes out of it.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::identity::{Lifetime, MemberId, Term};
+use crate::time::{Instant, WallTime};
+
+/// A partition of the ledger, counted from 0: an element of the paper's M.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Partition(u32);
+
+impl Partition {
+    /// The partition with this number.
+    pub const fn new(number: u32) -> Self {
+        Partition(number)
+    }
+
+    /// Its number.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "partition {}", self.0)
+    }
+}
+
+/// Names a request under way; rises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub(super) u64);
+
+impl RequestId {
+    /// Its number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// Names a barrier at which the ledger waits for releases; no two of a member's have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BarrierId(u64);
+
+impl BarrierId {
+    /// The barrier with this number.
+    pub const fn new(number: u64) -> Self {
+        BarrierId(number)
+    }
+}
+
+/// A record on the ledger. The paper's have neither key nor value; ours say whose they are, so that a
+/// member knows its own again and how long ago it sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The version of the protocol that wrote it.
+    pub protocol: u16,
+    /// Who published it.
+    pub member: MemberId,
+    /// In which of its lives.
+    pub life: Lifetime,
+    /// When, on the steady clock of that life: nanoseconds since its origin.
+    pub sent_nanos: u64,
+    /// What for.
+    pub kind: Kind,
+}
+
+/// What a record is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// It keeps the partition from drying up.
+    Beat,
+    /// Its offset is a term, if its publisher can confirm it.
+    Claim,
+}
+
+/// The version of the protocol that this is.
+pub const PROTOCOL: u16 = 1;
+
+/// What a member asks of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Become a member of the group, and say what is assigned ([`Input::Assigned`]); keep trying.
+    Join,
+    /// Append a record to a partition, and say where it came to stand ([`Input::Published`]).
+    Publish {
+        /// Its name.
+        id: RequestId,
+        /// Where to.
+        partition: Partition,
+        /// What.
+        record: Record,
+    },
+    /// Have it confirmed that this member is still the one to whom the partitions are assigned
+    /// ([`Input::Renewed`]). The ledger must refuse a member that has been replaced.
+    Renew {
+        /// Its name.
+        id: RequestId,
+        /// Which.
+        partitions: Vec<Partition>,
+    },
+    /// The partitions may go to others. It may be asked for in parts; the barrier ends with the last.
+    Release {
+        /// For which barrier: the partition may since have been lost and assigned again.
+        barrier: BarrierId,
+        /// Which.
+        partitions: Vec<Partition>,
+    },
+    /// Leave the group: everything assigned may go to others at once.
+    Leave,
+}
+
+/// What became of a publication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Published {
+    /// It is on the ledger.
+    Appended {
+        /// Its place in the partition.
+        offset: u64,
+        /// The ledger's clock when it was appended.
+        stamp: WallTime,
+    },
+    /// It was not published, and will not be.
+    Failed,
+    /// It may have been, or may yet be.
+    Unknown,
+}
+
+/// What became of a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewed {
+    /// The ledger took it: the partitions were this member's at some instant between asking and answer.
+    Accepted,
+    /// The ledger knows this member no more, or has gone on to another generation.
+    Refused,
+    /// It was not taken, for a reason that says nothing of who owns what.
+    Failed,
+    /// It may have been taken.
+    Unknown,
+}
+
+/// What a member can be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// These are assigned to this member from now on, besides those that are already. None at all is
+    /// an assignment, too: the barrier is over.
+    Assigned {
+        /// Which.
+        partitions: Vec<Partition>,
+    },
+    /// The ledger wants these back, and waits for [`Request::Release`].
+    Revoking {
+        /// The barrier.
+        barrier: BarrierId,
+        /// Which.
+        partitions: Vec<Partition>,
+    },
+    /// These are not this member's any more, and others may have them already.
+    Lost {
+        /// Which.
+        partitions: Vec<Partition>,
+    },
+    /// A record of a partition that is assigned to this member.
+    Record {
+        /// Where.
+        partition: Partition,
+        /// Its place there.
+        offset: u64,
+        /// The ledger's clock when it was appended.
+        stamp: WallTime,
+        /// What it says; `None` if it is of no version that is known here. It counts all the same.
+        record: Option<Record>,
+    },
+    /// A publication has come to an end.
+    Published {
+        /// Which.
+        id: RequestId,
+        /// How.
+        outcome: Published,
+    },
+    /// A renewal has come to an end.
+    Renewed {
+        /// Which.
+        id: RequestId,
+        /// How.
+        outcome: Renewed,
+    },
+    /// The application's work on a partition that is being revoked has ended.
+    Drained {
+        /// Which.
+        partition: Partition,
+    },
+    /// Give up everything, rest for a while, and join again.
+    Resign,
+    /// Give up everything, and leave.
+    Leave,
+}
+
+/// What a member asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Of the ledger. Several requests may be under way at once; none may hold up another.
+    Ask(Request),
+    /// Nobody waits for this one any more.
+    Abandon {
+        /// Its name.
+        id: RequestId,
+    },
+    /// Tell the application.
+    Tell(Event),
+}
+
+/// Why a member does not lead a partition's roles any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Loss {
+    /// Nothing came in time that proves that it may.
+    Lapsed,
+    /// The ledger wanted the partition back.
+    Revoked,
+    /// The ledger had given it up for dead.
+    Lost,
+    /// The ledger refused to renew.
+    Fenced,
+    /// It resigned or left.
+    Left,
+}
+
+/// What is under way between member and ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Undertaking {
+    /// A claim or a beat.
+    Publishing,
+    /// A renewal.
+    Renewing,
+}
+
+/// What the application is told. A partition stands for its roles ([`Layout::roles_of`]).
+///
+/// [`Layout::roles_of`]: super::Layout::roles_of
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// This member leads the partition's roles.
+    Acquired {
+        /// Which.
+        partition: Partition,
+        /// The fencing token; only in exclusive mode is there one.
+        term: Option<Term>,
+    },
+    /// It does not lead them any more. In exclusive mode, if the ledger wants the partition back, it waits
+    /// until [`Input::Drained`], with a bound.
+    Ended {
+        /// Which.
+        partition: Partition,
+        /// The term that has ended.
+        term: Option<Term>,
+        /// Why.
+        loss: Loss,
+    },
+    /// Work on the partition took longer than was allowed, and the partition was released.
+    DrainOverran {
+        /// Which.
+        partition: Partition,
+    },
+    /// The partition is assigned, and for a whole threshold nothing came by which it could be led.
+    Dry {
+        /// Which.
+        partition: Partition,
+    },
+    /// The member joins, and the ledger has not assigned anything for longer than any member may hold it
+    /// up.
+    BarrierStuck {
+        /// Since when.
+        since: Instant,
+    },
+    /// The partition's offsets went back: the topic was made anew, or lost its end. It is not led here
+    /// under a lower term than one that was seen.
+    WentBack {
+        /// Which.
+        partition: Partition,
+        /// The highest term that was seen.
+        from: Term,
+        /// What would be next.
+        to: Term,
+    },
+    /// A request failed, or its outcome is unknown; it is made again.
+    Failed {
+        /// Which kind.
+        undertaking: Undertaking,
+        /// How many in succession.
+        times: u32,
+        /// Whether it may have been carried out.
+        unknown: bool,
+    },
+    /// This member has left the group. Nothing more comes of it, unless it only rests.
+    Left,
+}

@@ -1,0 +1,236 @@
+//! Assignment, the revoke barrier, resting and leaving.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::config::Mode;
+use super::interface::{BarrierId, Effect, Event, Loss, Partition, Request};
+use super::seat::{Assignment, Work};
+use super::{Fx, Member};
+use crate::time::Instant;
+
+/// Rests after dry partitions double up to fourfold: a member that sees only a part of the ledger should not
+/// send everyone through the barrier all the time.
+const REST_DOUBLINGS: u32 = 2;
+
+/// Rests that are less than so many thresholds apart are of one series.
+const DRY_SERIES: u32 = 32;
+
+/// The longest rest, as a multiple of the shortest.
+pub(super) const MAX_REST: u32 = 1 << REST_DOUBLINGS;
+
+/// Whether a member is in the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stay {
+    /// It is, or tries to be.
+    Member,
+    /// It goes as soon as its work has ended, or then at the latest.
+    Going { by: Instant, for_good: bool },
+    /// It stays out of the group until then.
+    Resting { until: Instant },
+    /// It has left.
+    Left,
+}
+
+impl Member {
+    pub(super) fn takes_part(&self) -> bool {
+        self.stay == Stay::Member
+    }
+
+    pub(super) fn join(&mut self, now: Instant, effects: &mut Fx) {
+        self.waits_since(now);
+        effects.push(Effect::Ask(Request::Join));
+    }
+
+    fn waits_since(&mut self, now: Instant) {
+        self.waiting = Some((now, now + self.plan.stuck_after()));
+    }
+
+    pub(super) fn assigned(&mut self, partitions: &[Partition], now: Instant) {
+        if !self.takes_part() {
+            return;
+        }
+        self.waiting = None;
+        for partition in partitions {
+            let dry_at = now + self.plan.grace + self.plan.threshold;
+            self.epochs += 1;
+            let epoch = self.epochs;
+            let Some(seat) = self.seats.get_mut(partition.get() as usize) else { continue };
+            if seat.assigned.is_none() {
+                seat.assigned = Some(Assignment { epoch, since: now });
+                seat.not_before = now;
+                seat.dry_at = (!seat.leads()).then_some(dry_at);
+            }
+        }
+        self.next_beat = self.next_beat.min(now);
+    }
+
+    /// The ledger wants partitions back. In exclusive mode they are led no more from this instant on;
+    /// then work ends; then they are released. In non-exclusive mode leadership lapses by time, so that the
+    /// next leader can begin first.
+    pub(super) fn revoking(
+        &mut self,
+        barrier: BarrierId,
+        partitions: &[Partition],
+        now: Instant,
+        effects: &mut Fx,
+    ) {
+        let mut free = Vec::new();
+        for partition in partitions.iter().copied() {
+            if self.seats.get(partition.get() as usize).is_none() {
+                continue;
+            }
+            if self.plan.mode == Mode::Exclusive {
+                self.end(partition, Loss::Revoked, effects);
+            }
+            let released_by = now + self.plan.drain;
+            let seat = self.seat_mut(partition);
+            if seat.work == Work::Ending && seat.assigned.is_some() {
+                seat.claim = None;
+                seat.dry_at = None;
+                seat.wanted = Some((barrier, released_by));
+            } else {
+                seat.give_up();
+                free.push(partition);
+            }
+        }
+        self.release(barrier, free, now, effects);
+    }
+
+    fn release(
+        &mut self,
+        barrier: BarrierId,
+        partitions: Vec<Partition>,
+        now: Instant,
+        effects: &mut Fx,
+    ) {
+        if !partitions.is_empty() {
+            self.waits_since(now);
+            effects.push(Effect::Ask(Request::Release { barrier, partitions }));
+        }
+    }
+
+    /// They are gone, and nobody waits for anything.
+    pub(super) fn lost(&mut self, partitions: &[Partition], now: Instant, effects: &mut Fx) {
+        for partition in partitions.iter().copied() {
+            if self.seats.get(partition.get() as usize).is_none() {
+                continue;
+            }
+            if self.plan.mode == Mode::Exclusive {
+                self.end(partition, Loss::Lost, effects);
+            }
+            self.seat_mut(partition).give_up();
+        }
+        if self.takes_part() {
+            self.waits_since(now);
+        }
+    }
+
+    /// The application's work has ended.
+    pub(super) fn drained(&mut self, partition: Partition, now: Instant, effects: &mut Fx) {
+        let Some(seat) = self.seats.get_mut(partition.get() as usize) else { return };
+        if seat.work == Work::Ending {
+            seat.work = Work::None;
+            if let Some((barrier, _)) = seat.wanted {
+                seat.give_up();
+                self.release(barrier, vec![partition], now, effects);
+            }
+        }
+    }
+
+    /// Work that takes too long is not waited for.
+    pub(super) fn release_overrun(&mut self, now: Instant, effects: &mut Fx) {
+        for partition in self.partitions() {
+            let seat = self.seat_mut(partition);
+            if let Some((barrier, _)) = seat.wanted.filter(|(_, by)| *by <= now) {
+                seat.give_up();
+                seat.work = Work::None;
+                effects.push(Effect::Tell(Event::DrainOverran { partition }));
+                self.release(barrier, vec![partition], now, effects);
+            }
+        }
+    }
+
+    /// Gives up everything, to rest or for good.
+    pub(super) fn go(&mut self, for_good: bool, now: Instant, effects: &mut Fx) {
+        match self.stay {
+            Stay::Member => {
+                self.waiting = None;
+                for partition in self.partitions() {
+                    self.end(partition, Loss::Left, effects);
+                    let seat = self.seat_mut(partition);
+                    seat.claim = None;
+                    seat.dry_at = None;
+                }
+                self.stay = Stay::Going { by: now + self.plan.drain, for_good };
+            }
+            Stay::Going { by, .. } if for_good => self.stay = Stay::Going { by, for_good },
+            Stay::Resting { .. } if for_good => self.stay = Stay::Left,
+            _ => {}
+        }
+    }
+
+    /// Goes, if nothing is left to end; comes back, if it has rested.
+    pub(super) fn come_and_go(&mut self, now: Instant, effects: &mut Fx) {
+        match self.stay {
+            Stay::Going { by, for_good } => {
+                let is_over = by <= now;
+                let works = |seat: &super::seat::Seat| seat.work == Work::Ending;
+                if !is_over && self.seats.iter().any(works) {
+                    return;
+                }
+                for partition in self.partitions() {
+                    let seat = self.seat_mut(partition);
+                    if core::mem::take(&mut seat.work) == Work::Ending {
+                        effects.push(Effect::Tell(Event::DrainOverran { partition }));
+                    }
+                    seat.give_up();
+                }
+                self.waiting = None;
+                effects.push(Effect::Ask(Request::Leave));
+                effects.push(Effect::Tell(Event::Left));
+                self.stay = match for_good {
+                    true => Stay::Left,
+                    false => Stay::Resting { until: now + self.rest() },
+                };
+            }
+            Stay::Resting { until } if until <= now => {
+                self.stay = Stay::Member;
+                self.join(now, effects);
+            }
+            Stay::Member | Stay::Resting { .. } | Stay::Left => {}
+        }
+    }
+
+    /// How long to stay out: longer with each time that partitions were dry in succession.
+    fn rest(&self) -> Duration {
+        self.plan.rest * (1 << self.dry_rests.0.saturating_sub(1).min(REST_DOUBLINGS))
+    }
+
+    /// Says what does not go on. A partition that is dry for this member may be wet for another: it may be
+    /// out of reach of the partition, and not of whoever assigns it. So everything is given back, and
+    /// others have their chance while this one rests.
+    pub(super) fn complain(&mut self, now: Instant, effects: &mut Fx) {
+        let mut is_dry = false;
+        for partition in self.partitions() {
+            if self.seat_mut(partition).dry_at.take_if(|at| *at <= now).is_some() {
+                is_dry = true;
+                effects.push(Effect::Tell(Event::Dry { partition }));
+            }
+        }
+        if is_dry && self.takes_part() {
+            let (times, last) = self.dry_rests;
+            let is_series = now < last + self.plan.threshold * DRY_SERIES;
+            self.dry_rests = (if is_series { times + 1 } else { 1 }, now);
+            self.go(false, now, effects);
+            self.come_and_go(now, effects);
+        }
+        if let Some((since, at)) = self.waiting
+            && at <= now
+        {
+            self.waiting = Some((since, now + self.plan.stuck_after()));
+            effects.push(Effect::Tell(Event::BarrierStuck { since }));
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Many roles over many processes, on a ledger that assigns partitions: NELI.
+//!
+//! After E. Koutanov, *Non-Exclusive Leader Induction in Highly Available Systems*. A ledger (Kafka, say) has
+//! partitions and gives each to one member of a group. Roles are mapped to partitions ([`Layout`]); whoever
+//! can be sure of a partition leads its roles. How sure one must be is the [`Mode`].
+//!
+//! Kept: the mapping of roles, everyone publishing to every partition, the threshold T above the session
+//! (non-exclusive) or below it (exclusive), the grace period, several groups over one ledger, disjoint groups.
+//! Replaced: what proves ownership in exclusive mode, and how old a record is.
+//!
+//! # The rules, and why
+//!
+//! For both modes:
+//!
+//! 1. **Leadership is a deadline, compared at the call** ([`Member::mandate`]). A flag that somebody has to
+//!    clear stays up in a process that does not run.
+//! 2. **A record that waited counts as old.** Its age is worked out on the ledger's own clock, which
+//!    acknowledgements of this member's publications tell. Counted from when it is read, a heap of old records
+//!    would revive a leader that was paused (the paper's five steps in "Exclusivity of role assignment").
+//!    The paper compares the ledger's clock with the reader's, and so needs them synchronised; this needs
+//!    no more than clocks of bounded rate.
+//! 3. **A partition that stays dry is given back**: a member may be cut off from a partition and not from
+//!    whoever assigns it, and would keep its roles without a leader for as long as that lasts.
+//!
+//! Non-exclusive:
+//!
+//! 4. **Leadership lapses by time, not by revocation**, and T is longer than the session: the next leader has
+//!    begun by then.
+//!
+//! Exclusive:
+//!
+//! 5. **Receiving records proves nothing** on a ledger that hands them to whoever asks. Ownership is
+//!    *renewed*: the ledger refuses members that it has replaced. (As printed, two lead:
+//!    `mandate_sim::neli` shows it.)
+//! 6. **T counts from before the renewal was sent.** The ledger accepts it later, and holds the partition from
+//!    then on; so the owner's time is up first. An answer that comes when T is over proves nothing.
+//! 7. **T leaves room for drift**: it is at most what the ledger holds a partition for, less the allowance for
+//!    each of the two clocks. By default it is a third.
+//! 8. **A renewal proves something of the assignment in which it was sent only.** A partition that was revoked and
+//!    assigned again meanwhile is another matter, though the ledger, which checks members and not
+//!    partitions, accepts it.
+//! 9. **An unknown outcome proves nothing.** The next renewal will tell.
+//! 10. **Revoked, lost, refused: led no more, at once**; then work ends, within a bound; then the partition is
+//!     released, and only then may another have it.
+//! 11. **The term is the offset of a claim** that was published in this assignment and *then* confirmed by a
+//!     renewal. The confirmation says that nobody else had the partition when the claim was written; so
+//!     whoever comes next writes behind it. A claim of a member that has been replaced cannot be
+//!     confirmed. A group's generation is no term: it begins anew when the group was empty.
+//! 12. **What has lapsed or was refused stays lost**: the next claim has a higher term. No member leads under a
+//!     lower term than it has seen.
+//! 13. **Where the ledger may hand over early, or cannot refuse, the next leader waits** for the grace period,
+//!     longer than T: by then the former one's time is up whatever it believes.
+//! 14. **On a ledger that does not fence but hands records to the owner only**, a record of the member's own is the
+//!     proof, dated from its sending. Only those: no other clock has to be trusted. Rule 13 applies.
+//!
+//! The simulator removes these one by one and sees what they are for (`docs/ledger.md` has the counts).
+//!
+//! # Guarantees
+//!
+//! - [`Mode::NonExclusive`]: every role has a leader but for [`Plan::gap_within`] after one failure, as long
+//!   as the ledger works; several, for T less the session, when it changes hands. With two disjoint groups over
+//!   the same roles, one failure leaves no instant without a leader.
+//! - [`Mode::Exclusive`]: at any instant at most one [`mandate`](Member::mandate) holds for a partition; its term
+//!   rises, and one that checks terms is safe whatever clocks do. Assumed: the ledger keeps what it has
+//!   acknowledged and holds partitions for as long as it says ([`Grants::fenced`]); clocks that count
+//!   suspension, and whose rates are off by less than the allowance.
+//!
+//! # Bounds
+//!
+//! A member remembers a few hundred bytes a partition. In exclusive mode one renewal is under way at a time,
+//! whatever the number of partitions and roles: `1 / interval` messages a second for each member, and none
+//! else. In non-exclusive mode each member publishes `partitions / interval` records a second, one under way
+//! to each partition.
+
+mod config;
+mod interface;
+mod layout;
+mod ledger_clock;
+mod membership;
+mod proving;
+mod publishing;
+mod seat;
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+pub use config::{Config, Delivery, Grants, Mode, Plan, Unfit};
+pub use interface::{
+    BarrierId, Effect, Event, Input, Kind, Loss, PROTOCOL, Partition, Published, Record, Renewed,
+    Request, RequestId, Undertaking,
+};
+pub use layout::{Layout, RoleId};
+
+use membership::Stay;
+use proving::Renewal;
+use seat::Seat;
+
+use crate::identity::{Lifetime, Term};
+use crate::machine::{Effects, Machine};
+use crate::time::Instant;
+
+type Fx = Effects<Effect>;
+
+/// What a member holds of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// The fencing token; only in exclusive mode is there one.
+    pub term: Option<Term>,
+    /// Until when it can be sure.
+    pub until: Instant,
+}
+
+/// One member's part in a group on a ledger.
+#[derive(Clone, Debug)]
+pub struct Member {
+    plan: Plan,
+    life: Lifetime,
+    requests: u64,
+    epochs: u64,
+    seats: Vec<Seat>,
+    stay: Stay,
+    /// Since when it waits for an assignment, and when it says so.
+    waiting: Option<(Instant, Instant)>,
+    renewal: Option<Renewal>,
+    next_renewal: Instant,
+    next_beat: Instant,
+    publish_failures: u32,
+    renew_failures: u32,
+    /// How many rests in succession were for dry partitions, and when the last began.
+    dry_rests: (u32, Instant),
+}
+
+impl Member {
+    /// Starts a member. `life` is a random number that no other life of any member has: by it a member
+    /// knows its own records again.
+    pub fn start(plan: Plan, life: Lifetime, now: Instant, effects: &mut Effects<Effect>) -> Self {
+        let mut member = Member {
+            life,
+            requests: 0,
+            epochs: 0,
+            seats: vec![Seat::default(); plan.grants.partitions.get() as usize],
+            stay: Stay::Member,
+            waiting: None,
+            renewal: None,
+            next_renewal: now,
+            next_beat: now,
+            publish_failures: 0,
+            renew_failures: 0,
+            dry_rests: (0, now),
+            plan,
+        };
+        member.join(now, effects);
+        member.advance(now, effects);
+        member
+    }
+
+    /// What it holds of this partition at `now`.
+    pub fn mandate(&self, partition: Partition, now: Instant) -> Option<Holding> {
+        let seat = self.seats.get(partition.get() as usize)?;
+        let until = seat.until.filter(|until| seat.leads() && now < *until)?;
+        Some(Holding { term: seat.claim, until })
+    }
+
+    /// Whether the ledger has assigned it this partition, as far as it knows.
+    pub fn is_assigned(&self, partition: Partition) -> bool {
+        self.seats.get(partition.get() as usize).is_some_and(|seat| seat.assigned.is_some())
+    }
+
+    /// What it goes by.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Whether it leaves the group, rests, or has left.
+    pub fn is_leaving(&self) -> bool {
+        !self.takes_part()
+    }
+
+    /// How many renewals have failed in succession: with a deadline that comes near, leadership is in
+    /// jeopardy.
+    pub fn failed_renewals(&self) -> u32 {
+        self.renew_failures
+    }
+
+    fn next_id(&mut self) -> RequestId {
+        self.requests += 1;
+        RequestId(self.requests)
+    }
+
+    fn each(&self) -> impl Iterator<Item = (Partition, &Seat)> {
+        self.seats.iter().enumerate().map(|(index, seat)| (Partition::new(index as u32), seat))
+    }
+
+    fn partitions(&self) -> impl Iterator<Item = Partition> + use<> {
+        (0..self.seats.len() as u32).map(Partition::new)
+    }
+
+    /// Of a partition that exists.
+    fn seat_mut(&mut self, partition: Partition) -> &mut Seat {
+        &mut self.seats[partition.get() as usize]
+    }
+
+    /// Everything that is due.
+    fn advance(&mut self, now: Instant, effects: &mut Fx) {
+        self.expire(now, effects);
+        self.begin(now, effects);
+        self.release_overrun(now, effects);
+        self.come_and_go(now, effects);
+        self.give_publications_up(now, effects);
+        self.give_renewal_up(now, effects);
+        if self.is_renewal_due().is_some_and(|due| due <= now) {
+            self.renew(now, effects);
+        }
+        self.claim_due(now, effects);
+        if self.is_beat_due().is_some_and(|due| due <= now) {
+            self.beat(now, effects);
+        }
+        self.complain(now, effects);
+    }
+
+    fn due_at(&self, partition: Partition, seat: &Seat) -> Option<Instant> {
+        let grace = seat.kept().filter(|_| !seat.leads() && seat.claim.is_some());
+        let grace = grace.filter(|_| seat.until.is_some() && self.takes_part());
+        let grace = grace.map(|assignment| assignment.since + self.plan.grace);
+        let released_by = seat.wanted.map(|(_, by)| by);
+        let flight = seat.flight.map(|flight| flight.gives_up);
+        let claim = self.is_claim_due(partition);
+        [seat.until, grace, released_by, flight, claim, seat.dry_at].into_iter().flatten().min()
+    }
+}
+
+impl Machine for Member {
+    type Input = Input;
+    type Effect = Effect;
+
+    fn handle(&mut self, input: Input, now: Instant, effects: &mut Effects<Effect>) {
+        // What has ended by now has ended, whatever the input says.
+        self.expire(now, effects);
+        if self.stay == Stay::Left {
+            return;
+        }
+        match input {
+            Input::Assigned { partitions } => self.assigned(&partitions, now),
+            Input::Revoking { barrier, partitions } => {
+                self.revoking(barrier, &partitions, now, effects);
+            }
+            Input::Lost { partitions } => self.lost(&partitions, now, effects),
+            Input::Record { partition, offset, stamp, record } => {
+                self.received(partition, offset, stamp, record, now);
+            }
+            Input::Published { id, outcome } => self.published(id, outcome, now, effects),
+            Input::Renewed { id, outcome } => self.renewed(id, outcome, now, effects),
+            Input::Drained { partition } => self.drained(partition, now, effects),
+            Input::Resign => self.go(false, now, effects),
+            Input::Leave => self.go(true, now, effects),
+        }
+        self.advance(now, effects);
+    }
+
+    fn handle_timeout(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        self.advance(now, effects);
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let stay = match self.stay {
+            Stay::Left => return None,
+            Stay::Member => None,
+            Stay::Going { by, .. } => Some(by),
+            Stay::Resting { until } => Some(until),
+        };
+        let waiting = self.waiting.map(|(_, at)| at);
+        let renewal = self.renewal.as_ref().map(|renewal| renewal.gives_up);
+        let member = [stay, waiting, renewal, self.is_renewal_due(), self.is_beat_due()];
+        let seats = self.each().filter_map(|(partition, seat)| self.due_at(partition, seat));
+        member.into_iter().flatten().chain(seats).min()
+    }
+}
+
+#[cfg(test)]
+mod paper_tests;
+#[cfg(test)]
+mod tests;

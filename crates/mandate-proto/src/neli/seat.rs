@@ -1,0 +1,76 @@
+//! What a member knows of one partition.
+
+use super::interface::{BarrierId, Kind, RequestId};
+use super::ledger_clock::LedgerClock;
+use crate::identity::Term;
+use crate::time::Instant;
+
+/// One stretch of time in which a partition is assigned to this member. Answers to what was asked in an
+/// earlier one say nothing of this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Assignment {
+    /// Rises with each, over all partitions.
+    pub(super) epoch: u64,
+    pub(super) since: Instant,
+}
+
+/// A publication under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flight {
+    pub(super) id: RequestId,
+    pub(super) kind: Kind,
+    pub(super) sent: Instant,
+    /// Of the assignment in which it was asked for.
+    pub(super) epoch: Option<u64>,
+    pub(super) gives_up: Instant,
+}
+
+/// What the application does for a partition's roles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Work {
+    #[default]
+    None,
+    /// It leads.
+    Leading,
+    /// It has been told to stop, and has not said that it did.
+    Ending,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seat {
+    pub(super) assigned: Option<Assignment>,
+    /// The ledger waits for a release at this barrier; it gets it then at the latest.
+    pub(super) wanted: Option<(BarrierId, Instant)>,
+    pub(super) flight: Option<Flight>,
+    /// No claim is published before.
+    pub(super) not_before: Instant,
+    /// The term of the claim that was published in this assignment and neither lapsed nor was refused.
+    pub(super) claim: Option<Term>,
+    pub(super) clock: LedgerClock,
+    /// Until when what is known proves that this member may lead.
+    pub(super) until: Option<Instant>,
+    pub(super) work: Work,
+    /// The highest term that was ever seen here.
+    pub(super) highest: Term,
+    /// When it is said that the partition is dry.
+    pub(super) dry_at: Option<Instant>,
+}
+
+impl Seat {
+    pub(super) fn leads(&self) -> bool {
+        self.work == Work::Leading
+    }
+
+    /// Assigned, and not wanted back.
+    pub(super) fn kept(&self) -> Option<Assignment> {
+        self.assigned.filter(|_| self.wanted.is_none())
+    }
+
+    /// Forgets the assignment, and what was proved in it.
+    pub(super) fn give_up(&mut self) {
+        self.assigned = None;
+        self.wanted = None;
+        self.claim = None;
+        self.dry_at = None;
+    }
+}

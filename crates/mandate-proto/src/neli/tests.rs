@@ -1,0 +1,470 @@
+//! A member against a ledger that a test plays: each request is answered when and how the test says.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+use core::time::Duration;
+
+use super::*;
+use crate::identity::MemberId;
+use crate::time::WallTime;
+
+pub(super) const LIFE: Lifetime = Lifetime::new(77);
+pub(super) const BARRIER: BarrierId = BarrierId::new(3);
+pub(super) const P0: Partition = Partition::new(0);
+pub(super) const P1: Partition = Partition::new(1);
+
+pub(super) fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+pub(super) fn at(millis: u64) -> Instant {
+    Instant::ORIGIN + ms(millis)
+}
+
+/// The ledger's clock: an hour ahead of everyone's.
+pub(super) fn stamp(millis: u64) -> WallTime {
+    WallTime::from_unix_nanos(3_600_000_000_000 + millis * 1_000_000)
+}
+
+/// Two partitions, sessions of 300 ms, which are what partitions are held for.
+pub(super) fn grants() -> Grants {
+    Grants {
+        partitions: NonZeroU32::new(2).unwrap(),
+        session: ms(300),
+        heartbeat: ms(100),
+        barrier: ms(1000),
+        fenced: Some(ms(300)),
+        may_hand_over_early: false,
+        delivery: Delivery::Anyone,
+    }
+}
+
+pub(super) fn config(mode: Mode) -> Config {
+    Config::new(MemberId::new(1), mode)
+}
+
+/// A member, what it has asked for and what it has told.
+pub(super) struct Subject {
+    pub(super) member: Member,
+    pub(super) asked: Vec<Request>,
+    pub(super) told: Vec<Event>,
+}
+
+impl Subject {
+    pub(super) fn new(config: Config, grants: Grants) -> Self {
+        let mut effects = Effects::new();
+        let plan = config.resolve(grants).unwrap();
+        let member = Member::start(plan, LIFE, at(0), &mut effects);
+        let mut subject = Subject { member, asked: Vec::new(), told: Vec::new() };
+        subject.keep(effects);
+        subject
+    }
+
+    /// In exclusive mode: T is 100 ms, a renewal every 25 ms.
+    pub(super) fn exclusive() -> Self {
+        Subject::new(config(Mode::Exclusive), grants())
+    }
+
+    /// Leads partition 0 in term 8, by a renewal sent and accepted at 0 ms.
+    fn leading() -> Self {
+        let mut subject = Subject::exclusive();
+        subject.assign(P0, 0);
+        subject.append(7, 0);
+        subject.renewed(Renewed::Accepted, 0);
+        assert_eq!(subject.term(0), Some(8));
+        subject
+    }
+
+    fn keep(&mut self, mut effects: Effects<Effect>) {
+        for effect in effects.drain() {
+            match effect {
+                Effect::Ask(request) => self.asked.push(request),
+                Effect::Abandon { id } => self.asked.retain(|request| id_of(request) != Some(id)),
+                Effect::Tell(event) => self.told.push(event),
+            }
+        }
+    }
+
+    pub(super) fn tell(&mut self, input: Input, millis: u64) {
+        let mut effects = Effects::new();
+        self.member.handle(input, at(millis), &mut effects);
+        self.keep(effects);
+    }
+
+    pub(super) fn wait_until(&mut self, millis: u64) {
+        while let Some(due) = self.member.deadline().filter(|due| *due <= at(millis)) {
+            let mut effects = Effects::new();
+            self.member.handle_timeout(due, &mut effects);
+            assert!(self.member.deadline().is_none_or(|next| next > due), "dealt with");
+            self.keep(effects);
+        }
+    }
+
+    pub(super) fn assign(&mut self, partition: Partition, millis: u64) {
+        self.tell(Input::Assigned { partitions: vec![partition] }, millis);
+    }
+
+    fn revoke(&mut self, partition: Partition, millis: u64) {
+        self.tell(Input::Revoking { barrier: BARRIER, partitions: vec![partition] }, millis);
+    }
+
+    /// Ends the oldest publication of this kind with an offset.
+    fn publication(&mut self, wanted: Kind) -> RequestId {
+        let place = self.asked.iter().position(
+            |request| matches!(request, Request::Publish { record, .. } if record.kind == wanted),
+        );
+        let request = self.asked.remove(place.expect("a publication under way"));
+        id_of(&request).unwrap()
+    }
+
+    fn append(&mut self, offset: u64, millis: u64) {
+        let id = self.publication(Kind::Claim);
+        let outcome = Published::Appended { offset, stamp: stamp(millis) };
+        self.tell(Input::Published { id, outcome }, millis);
+    }
+
+    pub(super) fn acknowledge_beats(&mut self, millis: u64) {
+        let beats: Vec<_> = self.asked.iter().filter_map(id_of).collect();
+        self.asked.clear();
+        for id in beats {
+            let outcome = Published::Appended { offset: 0, stamp: stamp(millis) };
+            self.tell(Input::Published { id, outcome }, millis);
+        }
+    }
+
+    fn renewal(&mut self) -> RequestId {
+        let place = self.asked.iter().position(|request| matches!(request, Request::Renew { .. }));
+        id_of(&self.asked.remove(place.expect("a renewal under way"))).unwrap()
+    }
+
+    fn renewed(&mut self, outcome: Renewed, millis: u64) {
+        let id = self.renewal();
+        self.tell(Input::Renewed { id, outcome }, millis);
+    }
+
+    fn term(&self, millis: u64) -> Option<u64> {
+        self.member.mandate(P0, at(millis))?.term.map(Term::get)
+    }
+
+    pub(super) fn leads(&self, partition: Partition, millis: u64) -> bool {
+        self.member.mandate(partition, at(millis)).is_some()
+    }
+
+    fn released(&self) -> bool {
+        self.asked.contains(&Request::Release { barrier: BARRIER, partitions: vec![P0] })
+    }
+
+    fn losses(&self) -> Vec<Loss> {
+        let loss = |event: &Event| match event {
+            Event::Ended { loss, .. } => Some(*loss),
+            _ => None,
+        };
+        self.told.iter().filter_map(loss).collect()
+    }
+}
+
+fn id_of(request: &Request) -> Option<RequestId> {
+    match request {
+        Request::Publish { id, .. } | Request::Renew { id, .. } => Some(*id),
+        Request::Join | Request::Release { .. } | Request::Leave => None,
+    }
+}
+
+#[test]
+fn it_starts_as_no_leader_and_asks_to_join() {
+    let subject = Subject::exclusive();
+    assert_eq!(subject.asked, [Request::Join]);
+    assert!(!subject.leads(P0, 0) && !subject.leads(P1, 0));
+}
+
+#[test]
+fn an_assignment_is_claimed_then_confirmed_and_told_once() {
+    let mut subject = Subject::exclusive();
+    subject.assign(P0, 0);
+    assert!(!subject.leads(P0, 0), "assigned is not yet confirmed");
+    subject.append(7, 5);
+    assert!(!subject.leads(P0, 5), "a claim is not yet confirmed");
+    subject.renewed(Renewed::Accepted, 12);
+    let term = Term::new(8);
+    assert_eq!(subject.told, [Event::Acquired { partition: P0, term: Some(term) }]);
+    let holding = subject.member.mandate(P0, at(12)).unwrap();
+    assert_eq!(holding.until, at(105), "from before the renewal was sent at 5 ms");
+    subject.wait_until(30);
+    subject.renewed(Renewed::Accepted, 31);
+    assert_eq!(subject.told.len(), 1);
+    assert!(subject.leads(P0, 129) && !subject.leads(P0, 130));
+}
+
+#[test]
+fn revoking_another_partition_changes_nothing() {
+    let mut subject = Subject::leading();
+    subject.revoke(P1, 10);
+    assert!(subject.leads(P0, 10));
+    subject.tell(Input::Lost { partitions: vec![P1, Partition::new(99)] }, 11);
+    assert!(subject.leads(P0, 11));
+}
+
+#[test]
+fn renewals_that_fail_let_leadership_lapse_while_assigned_and_the_next_claim_has_a_higher_term() {
+    let mut subject = Subject::leading();
+    for millis in [25, 50] {
+        subject.wait_until(millis);
+        subject.renewed(Renewed::Failed, millis);
+    }
+    subject.wait_until(75);
+    assert!(subject.leads(P0, 99));
+    assert!(!subject.leads(P0, 100), "by the clock, before anyone told the machine");
+    subject.wait_until(100);
+    assert_eq!(subject.losses(), [Loss::Lapsed]);
+    subject.tell(Input::Drained { partition: P0 }, 101);
+    assert!(!subject.released(), "nobody wants it back");
+    subject.append(20, 110);
+    // The renewal that was under way when it lapsed confirms nothing of the new claim.
+    subject.renewed(Renewed::Accepted, 111);
+    assert!(!subject.leads(P0, 111));
+    subject.renewed(Renewed::Accepted, 112);
+    assert_eq!(subject.term(112), Some(21));
+}
+
+#[test]
+fn a_renewal_that_is_slow_but_succeeds_counts_from_its_sending() {
+    let mut subject = Subject::leading();
+    subject.wait_until(25);
+    subject.renewed(Renewed::Accepted, 70);
+    assert!(subject.leads(P0, 124) && !subject.leads(P0, 125));
+}
+
+#[test]
+fn an_answer_that_comes_after_its_time_proves_nothing() {
+    let mut subject = Subject::leading();
+    subject.wait_until(25);
+    let id = subject.renewal();
+    subject.tell(Input::Renewed { id, outcome: Renewed::Accepted }, 130);
+    assert!(!subject.leads(P0, 130));
+    assert_eq!(subject.losses(), [Loss::Lapsed]);
+}
+
+#[test]
+fn an_unknown_outcome_proves_nothing_and_the_next_renewal_tells() {
+    let mut subject = Subject::leading();
+    subject.wait_until(25);
+    subject.renewed(Renewed::Unknown, 30);
+    assert!(!subject.leads(P0, 100));
+    let failed = Event::Failed { undertaking: Undertaking::Renewing, times: 1, unknown: true };
+    assert!(subject.told.contains(&failed));
+    subject.wait_until(50);
+    subject.renewed(Renewed::Accepted, 51);
+    assert!(subject.leads(P0, 149));
+}
+
+#[test]
+fn a_renewal_without_an_answer_is_given_up_and_made_again() {
+    let mut subject = Subject::leading();
+    subject.wait_until(25);
+    let first = subject.asked.last().cloned();
+    subject.wait_until(75);
+    assert_eq!(subject.asked.len(), 2, "Join and one renewal: {:?}", subject.asked);
+    assert_ne!(subject.asked.last().cloned(), first);
+}
+
+#[test]
+fn a_refusal_ends_leadership_at_once_and_a_new_claim_is_needed() {
+    let mut subject = Subject::leading();
+    subject.wait_until(25);
+    subject.renewed(Renewed::Refused, 26);
+    assert!(!subject.leads(P0, 26));
+    assert_eq!(subject.losses(), [Loss::Fenced]);
+    subject.wait_until(51);
+    subject.append(30, 52);
+    subject.renewed(Renewed::Accepted, 53);
+    assert_eq!(subject.term(53), Some(31));
+}
+
+#[test]
+fn a_revoked_partition_is_led_no_more_then_drained_then_released() {
+    let mut subject = Subject::leading();
+    subject.revoke(P0, 10);
+    assert!(!subject.leads(P0, 10));
+    assert_eq!(subject.losses(), [Loss::Revoked]);
+    assert!(!subject.released(), "work is under way");
+    subject.tell(Input::Drained { partition: P0 }, 40);
+    assert!(subject.released());
+}
+
+#[test]
+fn work_that_does_not_end_is_not_waited_for_longer_than_allowed() {
+    let mut subject = Subject::leading();
+    subject.revoke(P0, 10);
+    subject.wait_until(509);
+    assert!(!subject.released());
+    subject.wait_until(510);
+    assert!(subject.released(), "half of what the ledger waits for");
+    assert!(subject.told.contains(&Event::DrainOverran { partition: P0 }));
+}
+
+#[test]
+fn work_that_lapsed_and_has_not_ended_holds_the_barrier_too() {
+    let mut subject = Subject::leading();
+    subject.wait_until(100);
+    assert_eq!(subject.losses(), [Loss::Lapsed]);
+    subject.revoke(P0, 101);
+    assert!(!subject.released());
+    subject.tell(Input::Drained { partition: P0 }, 102);
+    assert!(subject.released());
+}
+
+#[test]
+fn an_idle_partition_is_released_at_once() {
+    let mut subject = Subject::exclusive();
+    subject.assign(P0, 0);
+    subject.revoke(P0, 1);
+    assert!(subject.released());
+}
+
+#[test]
+fn a_renewal_of_an_earlier_assignment_proves_nothing_of_the_next() {
+    let mut subject = Subject::leading();
+    subject.wait_until(25);
+    let id = subject.renewal();
+    subject.revoke(P0, 26);
+    subject.tell(Input::Drained { partition: P0 }, 27);
+    // Meanwhile another had it, and gave it back.
+    subject.assign(P0, 40);
+    subject.tell(Input::Renewed { id, outcome: Renewed::Accepted }, 41);
+    assert!(!subject.leads(P0, 41));
+}
+
+#[test]
+fn a_claim_of_an_earlier_assignment_gives_no_term_in_the_next() {
+    let mut subject = Subject::exclusive();
+    subject.assign(P0, 0);
+    let id = subject.publication(Kind::Claim);
+    subject.tell(Input::Lost { partitions: vec![P0] }, 1);
+    subject.assign(P0, 20);
+    let outcome = Published::Appended { offset: 5, stamp: stamp(2) };
+    subject.tell(Input::Published { id, outcome }, 21);
+    assert!(
+        !subject.asked.iter().any(|request| matches!(request, Request::Renew { .. })),
+        "nothing to confirm yet"
+    );
+    subject.append(9, 22);
+    subject.renewed(Renewed::Accepted, 23);
+    assert_eq!(subject.term(23), Some(10));
+}
+
+#[test]
+fn a_claim_whose_outcome_is_unknown_is_made_again_under_another_offset() {
+    let mut subject = Subject::exclusive();
+    subject.assign(P0, 0);
+    let id = subject.publication(Kind::Claim);
+    subject.tell(Input::Published { id, outcome: Published::Unknown }, 10);
+    subject.wait_until(35);
+    subject.append(4, 36);
+    subject.renewed(Renewed::Accepted, 37);
+    assert_eq!(subject.term(37), Some(5));
+}
+
+#[test]
+fn offsets_that_go_back_are_told_and_not_led_under() {
+    let mut subject = Subject::leading();
+    subject.tell(Input::Lost { partitions: vec![P0] }, 10);
+    subject.assign(P0, 20);
+    subject.append(2, 21);
+    let (from, to) = (Term::new(8), Term::new(3));
+    assert!(subject.told.contains(&Event::WentBack { partition: P0, from, to }));
+    assert!(!subject.asked.iter().any(|request| matches!(request, Request::Renew { .. })));
+}
+
+#[test]
+fn a_session_that_is_lost_ends_everything_without_a_release() {
+    let mut subject = Subject::leading();
+    subject.tell(Input::Lost { partitions: vec![P0] }, 10);
+    assert!(!subject.leads(P0, 10) && !subject.released());
+    assert_eq!(subject.losses(), [Loss::Lost]);
+}
+
+#[test]
+fn leaving_stops_first_drains_then_leaves_and_nothing_comes_after() {
+    let mut subject = Subject::leading();
+    subject.tell(Input::Leave, 10);
+    assert!(!subject.leads(P0, 10));
+    assert!(!subject.asked.contains(&Request::Leave));
+    subject.tell(Input::Drained { partition: P0 }, 30);
+    assert_eq!(subject.asked.last(), Some(&Request::Leave));
+    assert_eq!(subject.told.last(), Some(&Event::Left));
+    assert_eq!(subject.member.deadline(), None);
+    subject.assign(P0, 40);
+    assert_eq!(subject.asked.last(), Some(&Request::Leave));
+}
+
+#[test]
+fn leaving_is_bounded_even_if_work_never_ends() {
+    let mut subject = Subject::leading();
+    subject.tell(Input::Leave, 10);
+    subject.wait_until(510);
+    assert_eq!(subject.asked.last(), Some(&Request::Leave));
+}
+
+#[test]
+fn who_resigns_rests_and_joins_again() {
+    let mut subject = Subject::leading();
+    subject.tell(Input::Resign, 10);
+    subject.tell(Input::Drained { partition: P0 }, 10);
+    assert_eq!(subject.asked.last(), Some(&Request::Leave));
+    subject.wait_until(309);
+    assert_eq!(subject.asked.last(), Some(&Request::Leave));
+    subject.wait_until(310);
+    assert_eq!(subject.asked.last(), Some(&Request::Join));
+}
+
+#[test]
+fn one_renewal_covers_all_partitions() {
+    let mut subject = Subject::exclusive();
+    subject.tell(Input::Assigned { partitions: vec![P0, P1] }, 0);
+    subject.append(7, 1);
+    subject.append(3, 1);
+    subject.renewed(Renewed::Accepted, 2);
+    subject.renewed(Renewed::Accepted, 3);
+    subject.wait_until(28);
+    let covered = subject.asked.iter().find_map(|request| match request {
+        Request::Renew { partitions, .. } => Some(partitions.clone()),
+        _ => None,
+    });
+    assert_eq!(covered, Some(vec![P0, P1]));
+    assert!(subject.leads(P0, 28) && subject.leads(P1, 28));
+}
+
+#[test]
+fn a_partition_that_stays_dry_is_given_back_for_another_to_try() {
+    let mut subject = Subject::exclusive();
+    subject.assign(P0, 0);
+    subject.wait_until(99);
+    assert!(!subject.told.contains(&Event::Dry { partition: P0 }));
+    subject.wait_until(100);
+    assert!(subject.told.contains(&Event::Dry { partition: P0 }));
+    assert_eq!(subject.asked.last(), Some(&Request::Leave));
+    subject.wait_until(400);
+    assert_eq!(subject.asked.last(), Some(&Request::Join), "after a rest");
+    // Again, and the rest is longer.
+    subject.assign(P0, 400);
+    subject.wait_until(1099);
+    assert_eq!(subject.asked.last(), Some(&Request::Leave));
+    subject.wait_until(1100);
+    assert_eq!(subject.asked.last(), Some(&Request::Join));
+}
+
+#[test]
+fn a_barrier_that_does_not_end_is_reported_again_and_again() {
+    let mut subject = Subject::exclusive();
+    subject.wait_until(2599);
+    assert!(subject.told.is_empty());
+    subject.wait_until(2600);
+    let stuck = Event::BarrierStuck { since: at(0) };
+    assert_eq!(subject.told, [stuck]);
+    subject.wait_until(5200);
+    assert_eq!(subject.told, [stuck, stuck]);
+    subject.tell(Input::Assigned { partitions: Vec::new() }, 5201);
+    subject.wait_until(60_000);
+    assert_eq!(subject.told.len(), 2, "an empty assignment ends it");
+}

@@ -1,0 +1,215 @@
+//! Apache Kafka, alone or several that replicate to each other (KRaft: every node is broker and controller).
+//!
+//! Its jars are not a Debian package: `cargo xtask test` has Maven resolve them by name into `target/kafka`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::instance::Instance;
+use crate::{Server, ServerError, ports, programs, system};
+
+const PACKAGE: &str = "maven (and run `cargo xtask test`, which brings Kafka)";
+
+/// Any identifier will do, if it is the same for all nodes.
+const CLUSTER: &str = "bWFuZGF0ZS1rYWZrYS10ZXN0cw";
+
+/// What a node says once it serves.
+const STARTED: &str = "Kafka Server started";
+
+/// Where the jars are: `MANDATE_KAFKA`, or the build directory.
+fn jars() -> Result<PathBuf, ServerError> {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/kafka/libs");
+    let jars = std::env::var_os("MANDATE_KAFKA").map_or(built, PathBuf::from);
+    programs::require(&jars, PACKAGE)?;
+    jars.canonicalize().map_err(system("find Kafka's jars"))
+}
+
+/// How nodes are set up.
+#[derive(Clone, Copy, Debug)]
+pub struct KafkaConfig {
+    /// How many nodes.
+    pub nodes: u16,
+    /// The shortest session that it grants (`group.min.session.timeout.ms`); `None`: what an untuned one
+    /// grants, 6 s.
+    pub shortest_session: Option<Duration>,
+    /// How long the first member of an empty group waits for others (`group.initial.rebalance.delay.ms`);
+    /// `None`: what an untuned one waits, 3 s.
+    pub initial_delay: Option<Duration>,
+}
+
+impl KafkaConfig {
+    /// One node as it comes.
+    pub const UNTUNED: KafkaConfig =
+        KafkaConfig { nodes: 1, shortest_session: None, initial_delay: None };
+
+    /// One node that grants short sessions and waits for nobody.
+    pub const TUNED: KafkaConfig = KafkaConfig {
+        nodes: 1,
+        shortest_session: Some(Duration::from_millis(10)),
+        initial_delay: Some(Duration::ZERO),
+    };
+}
+
+/// Kafka's nodes.
+#[derive(Debug)]
+pub struct Kafka {
+    nodes: Vec<Node>,
+}
+
+/// One node.
+#[derive(Debug)]
+pub struct Node {
+    instance: Instance,
+    port: u16,
+    /// How often it has been started: as often it has said so.
+    starts: usize,
+}
+
+impl Kafka {
+    /// Starts nodes without data.
+    pub fn launch(config: &KafkaConfig) -> Result<Self, ServerError> {
+        let count = usize::from(config.nodes);
+        let ports = ports::free_ports(count * 2).map_err(system("find ports"))?;
+        let (clients, controllers) = ports.split_at(count);
+        let voters: Vec<_> = (1..)
+            .zip(controllers)
+            .map(|(id, controller)| format!("{id}@127.0.0.1:{controller}"))
+            .collect();
+        let mut nodes = Vec::new();
+        for (id, (port, controller)) in (1..).zip(clients.iter().zip(controllers)) {
+            let instance = Instance::new("kafka", "nobody", "")?;
+            let settings = settings(config, id, (*port, *controller), &voters.join(","), &instance);
+            instance.write("server.properties", &settings)?;
+            instance.write("log4j2.properties", LOGGING)?;
+            let mut format = java(&instance)?;
+            format.args(["kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c"]);
+            instance.run(format.arg("server.properties"))?;
+            nodes.push(Node { instance, port: *port, starts: 0 });
+        }
+        let mut kafka = Kafka { nodes };
+        kafka.start_all()?;
+        Ok(kafka)
+    }
+
+    /// All at once: several need each other to begin.
+    fn start_all(&mut self) -> Result<(), ServerError> {
+        for node in &mut self.nodes {
+            node.begin()?;
+        }
+        self.nodes.iter_mut().try_for_each(Node::until_started)
+    }
+
+    /// Its nodes, to be struck one by one.
+    pub fn nodes(&mut self) -> &mut [Node] {
+        &mut self.nodes
+    }
+
+    /// As Kafka's clients want it: hosts and ports.
+    pub fn brokers(&self) -> String {
+        let brokers: Vec<_> = self.nodes.iter().map(Server::url).collect();
+        brokers.join(",")
+    }
+}
+
+fn java(instance: &Instance) -> Result<Command, ServerError> {
+    let mut java = Command::new(programs::find("java", "default-jre-headless")?);
+    // A small heap and a collector without threads of its own: several may run on one host.
+    java.args(["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]);
+    let logging = instance.directory().join("log4j2.properties");
+    java.arg(format!("-Dlog4j2.configurationFile={}", logging.display()));
+    java.arg("-cp").arg(jars()?.join("*"));
+    Ok(java)
+}
+
+const LOGGING: &str = "rootLogger.level=warn\nrootLogger.appenderRef.out.ref=out\n\
+    appender.out.type=Console\nappender.out.name=out\nappender.out.layout.type=PatternLayout\n\
+    appender.out.layout.pattern=%d %p %c{1} %m%n\n\
+    logger.started.name=kafka.server.KafkaRaftServer\nlogger.started.level=info\n";
+
+fn settings(
+    config: &KafkaConfig,
+    id: u16,
+    (port, controller): (u16, u16),
+    voters: &str,
+    instance: &Instance,
+) -> String {
+    let copies = config.nodes.min(3);
+    let in_sync = copies.min(2);
+    let data = instance.directory().join("data");
+    let mut settings = format!(
+        "process.roles=broker,controller\nnode.id={id}\ncontroller.quorum.voters={voters}\n\
+         listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\
+         advertised.listeners=PLAINTEXT://127.0.0.1:{port}\ncontroller.listener.names=CONTROLLER\n\
+         listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n\
+         log.dirs={}\nauto.create.topics.enable=false\n\
+         offsets.topic.num.partitions=1\noffsets.topic.replication.factor={copies}\n\
+         default.replication.factor={copies}\nmin.insync.replicas={in_sync}\n\
+         controller.quorum.election.timeout.ms=500\ncontroller.quorum.fetch.timeout.ms=1000\n\
+         broker.heartbeat.interval.ms=200\nbroker.session.timeout.ms=1500\n\
+         replica.lag.time.max.ms=2000\n",
+        data.display()
+    );
+    if let Some(shortest) = config.shortest_session {
+        settings += &format!("group.min.session.timeout.ms={}\n", shortest.as_millis());
+    }
+    if let Some(delay) = config.initial_delay {
+        settings += &format!("group.initial.rebalance.delay.ms={}\n", delay.as_millis());
+    }
+    settings
+}
+
+impl Node {
+    fn begin(&mut self) -> Result<(), ServerError> {
+        if self.instance.runs() {
+            return Ok(());
+        }
+        let mut java = java(&self.instance)?;
+        java.args(["kafka.Kafka", "server.properties"]);
+        self.starts += 1;
+        self.instance.launch(&mut java, |_| true)
+    }
+
+    fn until_started(&mut self) -> Result<(), ServerError> {
+        let starts = self.starts;
+        self.instance
+            .until("it serves", |instance| instance.log().matches(STARTED).count() >= starts)
+    }
+}
+
+impl Server for Node {
+    fn url(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    fn start(&mut self) -> Result<(), ServerError> {
+        self.begin()?;
+        self.until_started()
+    }
+
+    fn stop(&mut self) -> Result<(), ServerError> {
+        self.instance.stop(Signal::TERM)
+    }
+
+    fn kill(&mut self) -> Result<(), ServerError> {
+        self.instance.kill()
+    }
+
+    fn freeze(&mut self) -> Result<(), ServerError> {
+        self.instance.freeze()
+    }
+
+    fn resume(&mut self) -> Result<(), ServerError> {
+        self.instance.resume()
+    }
+
+    fn directory(&self) -> &Path {
+        self.instance.directory()
+    }
+
+    fn cpu_time(&self) -> Duration {
+        self.instance.cpu_time()
+    }
+}

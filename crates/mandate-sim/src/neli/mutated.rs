@@ -1,0 +1,214 @@
+//! A member, or what a wrong implementation of one would do: to see that the harness notices.
+//!
+//! Bugs are put around the machine, not into it: what `mandate` says is worked out wrongly from the same
+//! inputs and effects.
+
+use std::collections::BTreeMap;
+
+use mandate_proto::identity::{Lifetime, Term};
+use mandate_proto::machine::{Effects, Machine};
+use mandate_proto::neli::{
+    Effect, Event, Holding, Input, Kind, Loss, Member, Partition, Plan, Published, Renewed,
+    Request, RequestId,
+};
+use mandate_proto::time::{Instant, WallTime};
+
+use super::Mutant;
+
+/// A member with a bug, or without.
+pub struct Mutated {
+    member: Member,
+    mutant: Option<Mutant>,
+    effects: Effects<Effect>,
+    renewals: BTreeMap<RequestId, (Instant, Vec<Partition>)>,
+    claims: BTreeMap<RequestId, (Instant, Partition)>,
+    /// Of each partition, what a wrong implementation would make of it.
+    wrong: BTreeMap<Partition, Wrong>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Wrong {
+    assigned: bool,
+    leads: bool,
+    term: Option<Term>,
+    until: Option<Instant>,
+    /// The newest record that has come, by the ledger's clock.
+    newest: Option<WallTime>,
+}
+
+/// What a member asks for: of the ledger, or that the application is told.
+pub(super) enum Asked {
+    Request(Request),
+    Told(Event),
+}
+
+impl Mutated {
+    pub(super) fn start(
+        plan: Plan,
+        life: Lifetime,
+        mutant: Option<Mutant>,
+        now: Instant,
+        asked: &mut Vec<Asked>,
+    ) -> Self {
+        let mut effects = Effects::new();
+        let member = Member::start(plan, life, now, &mut effects);
+        let (renewals, claims, wrong) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let mut mutated = Mutated { member, mutant, effects, renewals, claims, wrong };
+        mutated.pass_on(now, asked);
+        mutated
+    }
+
+    /// The machine.
+    pub fn member(&self) -> &Member {
+        &self.member
+    }
+
+    /// The newest record of a partition that has come, by the ledger's clock.
+    pub fn newest(&self, partition: Partition) -> Option<WallTime> {
+        self.wrong.get(&partition)?.newest
+    }
+
+    /// What it says of itself.
+    pub fn mandate(&self, partition: Partition, now: Instant) -> Option<Holding> {
+        let right = self.member.mandate(partition, now);
+        let wrong = self.wrong.get(&partition)?;
+        let until = wrong.until.filter(|until| now < *until);
+        let by_mistake = until.map(|until| Holding { term: wrong.term, until });
+        match self.mutant {
+            Some(Mutant::CachedFlag) => {
+                wrong.leads.then_some(Holding { term: wrong.term, until: now })
+            }
+            Some(Mutant::EndsWithAssignment) => right.filter(|_| wrong.assigned),
+            _ => right.or(by_mistake),
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.member.deadline()
+    }
+
+    pub(super) fn tell(&mut self, input: Input, now: Instant, asked: &mut Vec<Asked>) {
+        self.look_at(&input, now);
+        self.member.handle(input, now, &mut self.effects);
+        self.pass_on(now, asked);
+    }
+
+    pub(super) fn time_out(&mut self, now: Instant, asked: &mut Vec<Asked>) {
+        self.member.handle_timeout(now, &mut self.effects);
+        self.pass_on(now, asked);
+    }
+
+    fn look_at(&mut self, input: &Input, now: Instant) {
+        let threshold = self.member.plan().threshold();
+        match input {
+            Input::Renewed { id, outcome } => {
+                let Some((sent, partitions)) = self.renewals.remove(id) else { return };
+                let until = match self.mutant {
+                    Some(Mutant::FromAnswer) => now + threshold,
+                    Some(Mutant::RenewsWhatIsGone) => sent + threshold,
+                    _ => return,
+                };
+                if *outcome == Renewed::Accepted {
+                    let gone = self.mutant == Some(Mutant::RenewsWhatIsGone);
+                    self.hold(&partitions, until, |wrong| gone != wrong.leads);
+                }
+            }
+            Input::Published { id, outcome: Published::Appended { offset, .. } } => {
+                let Some((sent, partition)) = self.claims.remove(id) else { return };
+                if self.mutant == Some(Mutant::ClaimUnconfirmed) {
+                    let term = Term::new(*offset).next();
+                    let wrong = self.wrong.entry(partition).or_default();
+                    (wrong.term, wrong.until) = (term, Some(sent + threshold));
+                }
+            }
+            Input::Record { partition, stamp, .. } => {
+                let proves =
+                    matches!(self.mutant, Some(Mutant::RecordsProve) | Some(Mutant::BacklogCounts));
+                let wrong = self.wrong.entry(*partition).or_default();
+                wrong.newest = wrong.newest.max(Some(*stamp));
+                if proves && wrong.assigned {
+                    wrong.until = Some(now + threshold);
+                }
+            }
+            Input::Assigned { partitions } => self.set_assigned(partitions, true),
+            Input::Revoking { partitions, .. } | Input::Lost { partitions } => {
+                self.set_assigned(partitions, false);
+            }
+            _ => {}
+        }
+    }
+
+    fn set_assigned(&mut self, partitions: &[Partition], assigned: bool) {
+        for partition in partitions {
+            self.wrong.entry(*partition).or_default().assigned = assigned;
+        }
+    }
+
+    fn hold(&mut self, partitions: &[Partition], until: Instant, which: impl Fn(&Wrong) -> bool) {
+        for partition in partitions {
+            let wrong = self.wrong.entry(*partition).or_default();
+            if which(wrong) {
+                wrong.until = wrong.until.max(Some(until));
+            }
+        }
+    }
+
+    fn pass_on(&mut self, now: Instant, asked: &mut Vec<Asked>) {
+        let threshold = self.member.plan().threshold();
+        while let Some(effect) = self.effects.pop() {
+            match effect {
+                Effect::Ask(request) => {
+                    match &request {
+                        Request::Renew { id, partitions } => {
+                            self.renewals.insert(*id, (now, partitions.clone()));
+                        }
+                        Request::Publish { id, partition, record }
+                            if record.kind == Kind::Claim =>
+                        {
+                            self.claims.insert(*id, (now, *partition));
+                        }
+                        _ => {}
+                    }
+                    asked.push(Asked::Request(request));
+                }
+                Effect::Abandon { id } => {
+                    self.claims.remove(&id);
+                    let Some((_, partitions)) = self.renewals.remove(&id) else { continue };
+                    if self.mutant == Some(Mutant::UnknownIsAccepted) {
+                        self.hold(&partitions, now + threshold, |wrong| wrong.leads);
+                    }
+                }
+                Effect::Tell(event) => {
+                    self.told(event, now);
+                    asked.push(Asked::Told(event));
+                }
+            }
+        }
+    }
+
+    fn told(&mut self, event: Event, now: Instant) {
+        let threshold = self.member.plan().threshold();
+        match event {
+            Event::Acquired { partition, term } => {
+                let wrong = self.wrong.entry(partition).or_default();
+                (wrong.leads, wrong.term) = (true, term);
+            }
+            Event::Ended { partition, loss, .. } => {
+                let wrong = self.wrong.entry(partition).or_default();
+                wrong.leads = false;
+                let goes_on = match self.mutant {
+                    Some(Mutant::RecordsProve | Mutant::ClaimUnconfirmed) => true,
+                    _ => loss == Loss::Lapsed,
+                };
+                if !goes_on {
+                    wrong.until = None;
+                }
+                if self.mutant == Some(Mutant::ReleasedWhileLed) && loss == Loss::Revoked {
+                    wrong.until = Some(now + threshold);
+                    self.member.handle(Input::Drained { partition }, now, &mut self.effects);
+                }
+            }
+            _ => {}
+        }
+    }
+}

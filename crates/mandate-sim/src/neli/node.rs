@@ -1,0 +1,160 @@
+//! A member as a node: the machine, its client, and an application whose work takes its time to end.
+
+use mandate_ledger::memory::{Client, Outgoing, Side};
+use mandate_proto::identity::Lifetime;
+use mandate_proto::machine::{Effect, Effects};
+use mandate_proto::neli::{Event, Input, Partition};
+use mandate_proto::time::Instant;
+
+use super::mutated::{Asked, Mutated};
+use super::{MemberConfig, Message, NodeEffect, NodeInput};
+use crate::random::{Random, Stream};
+
+/// A member.
+pub struct MemberNode {
+    config: MemberConfig,
+    member: Mutated,
+    client: Client,
+    /// The member's own thread does not run until then; its client does.
+    stalled: Option<Instant>,
+    held_back: Vec<Input>,
+    /// When work ends.
+    ending: Vec<(Instant, Partition)>,
+    random: Random,
+}
+
+type Fx = Effects<NodeEffect>;
+
+impl MemberNode {
+    pub(super) fn start(
+        config: MemberConfig,
+        life: Lifetime,
+        now: Instant,
+        effects: &mut Fx,
+    ) -> Self {
+        let mut asked = Vec::new();
+        let member = Mutated::start(config.plan, life, config.mutant, now, &mut asked);
+        let mut node = MemberNode {
+            client: Client::new(config.client, life),
+            member,
+            stalled: None,
+            held_back: Vec::new(),
+            ending: Vec::new(),
+            random: Random::new(life.get(), Stream::Register),
+            config,
+        };
+        node.carry_out(asked, now, effects);
+        node
+    }
+
+    /// The machine, or what a wrong implementation would do.
+    pub fn member(&self) -> &Mutated {
+        &self.member
+    }
+
+    /// What its client was told last.
+    pub fn generation(&self) -> u64 {
+        self.client.generation()
+    }
+
+    /// How it is set up.
+    pub fn config(&self) -> &MemberConfig {
+        &self.config
+    }
+
+    pub(super) fn handle(&mut self, input: NodeInput, now: Instant, effects: &mut Fx) {
+        match input {
+            NodeInput::Received(_, Message::Reply(id, reply)) => {
+                let mut out = Vec::new();
+                self.client.replied(id, reply, now, &mut out);
+                self.pass_on(out, now, effects);
+            }
+            // What an application asks for comes from the same thread.
+            NodeInput::Member(_) if self.stalled.is_some() => {}
+            NodeInput::Member(input) => self.tell(input, now, effects),
+            NodeInput::Stall(lasting) => self.stalled = Some(now + lasting),
+            NodeInput::WorkQuick => self.config.work = core::time::Duration::ZERO,
+            NodeInput::Received(..) | NodeInput::Broker(_) => {}
+        }
+    }
+
+    pub(super) fn time_out(&mut self, now: Instant, effects: &mut Fx) {
+        let mut out = Vec::new();
+        if self.stalled.is_none_or(|until| until <= now) {
+            self.client.polled(now, &mut out);
+        }
+        self.client.advance(now, &mut out);
+        self.pass_on(out, now, effects);
+        if self.stalled.take_if(|until| *until <= now).is_some() {
+            for input in std::mem::take(&mut self.held_back) {
+                self.tell(input, now, effects);
+            }
+        }
+        if self.stalled.is_some() {
+            return;
+        }
+        let mut asked = Vec::new();
+        self.member.time_out(now, &mut asked);
+        self.carry_out(asked, now, effects);
+        while let Some(place) = self.ending.iter().position(|(at, _)| *at <= now) {
+            let (_, partition) = self.ending.swap_remove(place);
+            self.tell(Input::Drained { partition }, now, effects);
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let own = match self.stalled {
+            Some(until) => Some(until),
+            None => {
+                let ending = self.ending.iter().map(|(at, _)| *at);
+                ending.chain(self.member.deadline()).min()
+            }
+        };
+        own.into_iter().chain(self.client.deadline()).min()
+    }
+
+    fn tell(&mut self, input: Input, now: Instant, effects: &mut Fx) {
+        if self.stalled.is_some_and(|until| now < until) {
+            self.held_back.push(input);
+            return;
+        }
+        let mut asked = Vec::new();
+        self.member.tell(input, now, &mut asked);
+        self.carry_out(asked, now, effects);
+    }
+
+    fn carry_out(&mut self, asked: Vec<Asked>, now: Instant, effects: &mut Fx) {
+        for asked in asked {
+            match asked {
+                Asked::Request(request) => {
+                    let mut out = Vec::new();
+                    self.client.ask(request, now, &mut out);
+                    self.pass_on(out, now, effects);
+                }
+                Asked::Told(event) => {
+                    if let Event::Ended { partition, .. } = event {
+                        let takes = self.random.between(Default::default(), self.config.work);
+                        self.ending.push((now + takes, partition));
+                    }
+                    effects.push(Effect::Tell(event));
+                }
+            }
+        }
+    }
+
+    fn pass_on(&mut self, out: Vec<Outgoing>, now: Instant, effects: &mut Fx) {
+        for outgoing in out {
+            match outgoing {
+                Outgoing::Call(id, call) => {
+                    let to = match call.side() {
+                        Side::Coordinator => self.config.coordinator,
+                        Side::Log => self.config.log,
+                    };
+                    let message = Message::Call(self.config.group, id, call);
+                    effects.push(Effect::Send { to, message });
+                }
+                Outgoing::Tell(input) => self.tell(input, now, effects),
+            }
+        }
+    }
+}

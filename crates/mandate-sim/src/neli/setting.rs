@@ -1,0 +1,285 @@
+//! What a seed draws: groups, their ledger, links and clocks.
+
+use core::num::NonZeroU32;
+use core::time::Duration;
+
+use mandate_ledger::memory::{Assignor, Broker, BrokerConfig, ClientConfig, GroupId, InstanceId};
+use mandate_proto::neli::{Config, Delivery, Grants, Mode, Partition, Plan};
+
+use super::{MemberConfig, Mutant, NodeConfig, Options};
+use crate::clock::Clock;
+use crate::host::member;
+use crate::link::{Delay, LinkModel};
+use crate::network::HostIndex;
+use crate::random::{Random, Stream};
+use crate::world::Machinery;
+
+/// The setting of a run.
+pub(super) struct Setting {
+    /// How many members, over all groups.
+    pub(super) size: usize,
+    pub(super) groups: usize,
+    pub(super) partitions: u32,
+    pub(super) plan: Plan,
+    pub(super) nodes: Vec<(NodeConfig, Clock)>,
+    pub(super) coordinator: HostIndex,
+    pub(super) log: HostIndex,
+    pub(super) rough: LinkModel,
+    pub(super) calm: LinkModel,
+    pub(super) machinery: Machinery,
+    /// What a message takes at most on calm days.
+    pub(super) delay: Duration,
+    pub(super) storm: Duration,
+    /// Members that share a static name take it from each other: nobody may count on a leader then.
+    pub(super) shares_names: bool,
+}
+
+/// Clocks are off by up to this many parts of a billion, and this many thousandths are allowed for.
+const DRIFTS: [(i64, u32); 2] = [(9_000_000, 10), (50_000_000, 60)];
+
+/// What is drawn for all members alike.
+struct Drawn {
+    session: Duration,
+    heartbeat: Duration,
+    barrier: Duration,
+    drift: i64,
+    allowed: u32,
+    delay: Duration,
+    longest_delay: Duration,
+    assignor: Assignor,
+    partitions: NonZeroU32,
+}
+
+impl Drawn {
+    fn new(random: &mut Random) -> Self {
+        let session = random.between(Duration::from_millis(60), Duration::from_millis(400));
+        let heartbeat = session / random.pick(&[3, 5, 8]);
+        let (drift, allowed) = random.pick(&DRIFTS);
+        let partitions = NonZeroU32::new(random.pick(&[1, 2, 2, 3, 4])).expect("some");
+        let longest_delay = session * random.pick(&[1, 2]);
+        Drawn {
+            session,
+            heartbeat,
+            barrier: session * 3 + heartbeat * 3 + longest_delay * 5,
+            drift,
+            allowed,
+            delay: session / 60,
+            longest_delay,
+            assignor: random.pick(&[Assignor::CooperativeSticky, Assignor::RoundRobin]),
+            partitions,
+        }
+    }
+
+    fn broker(&self, delivery: Delivery) -> BrokerConfig {
+        let (partitions, assignor) = (self.partitions, self.assignor);
+        BrokerConfig { partitions, assignor, shortest_session: Duration::ZERO, delivery }
+    }
+
+    fn clock(&self, random: &mut Random) -> Clock {
+        // The worst is that one is as fast and another as slow as allowed.
+        let between = random.below(2 * self.drift as u64 + 1) as i64 - self.drift;
+        Clock::new(random.pick(&[self.drift, -self.drift, between]))
+    }
+
+    fn client(&self, fetches: Option<Duration>) -> ClientConfig {
+        ClientConfig {
+            session: self.session,
+            heartbeat: self.heartbeat,
+            barrier: self.barrier,
+            assignor: self.assignor,
+            instance: None,
+            fetches,
+        }
+    }
+
+    fn grants(&self, delivery: Delivery) -> Grants {
+        let broker = Broker::new(self.broker(delivery));
+        broker.grants(self.session, self.heartbeat, self.barrier, self.longest_delay)
+    }
+
+    fn calm_links(&self) -> LinkModel {
+        LinkModel {
+            delay: Delay::Uniform(Duration::ZERO, self.delay),
+            max_delay: self.delay,
+            in_order: true,
+            ..LinkModel::perfect(self.delay)
+        }
+    }
+
+    /// Connections keep what they carry, and its order; they only take their time.
+    fn rough_links(&self, random: &mut Random) -> LinkModel {
+        let mean = self.session.mul_f64(random.pick(&[0.005, 0.02, 0.1, 0.3]));
+        let delay = match random.below(3) {
+            0 => Delay::Exponential(mean),
+            1 => Delay::Pareto { min: mean / 3, shape: 1.5 },
+            _ => Delay::Uniform(Duration::ZERO, mean * 2),
+        };
+        let (max_delay, in_order) = (self.longest_delay, true);
+        LinkModel { delay, max_delay, loss: 0.0, duplication: 0.0, in_order, bursts: None }
+    }
+}
+
+/// What proves ownership in a run of exclusive mode.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Proof {
+    Renewals,
+    /// And static names, which take effect at once.
+    RenewalsAndNames,
+    /// Records of one's own.
+    Records,
+}
+
+impl Setting {
+    /// Exclusive mode: one group.
+    pub(super) fn exclusive(seed: u64, options: &Options) -> Self {
+        let mut random = Random::new(seed, Stream::Setting);
+        let mut drawn = Drawn::new(&mut random);
+        let proof = match options.mutant {
+            Some(Mutant::NoGrace) => Proof::RenewalsAndNames,
+            Some(_) => Proof::Renewals,
+            None => random.pick(&[
+                Proof::Renewals,
+                Proof::Renewals,
+                Proof::Renewals,
+                Proof::Renewals,
+                Proof::RenewalsAndNames,
+                Proof::Records,
+            ]),
+        };
+        if options.mutant == Some(Mutant::NoAllowance) {
+            drawn.allowed = 0;
+        }
+        if options.mutant == Some(Mutant::BarrierForgotten) {
+            drawn.barrier = drawn.session + drawn.heartbeat;
+        }
+        let delivery = match proof {
+            Proof::Records => Delivery::AssignedOnly,
+            _ => Delivery::Anyone,
+        };
+        let mut grants = drawn.grants(delivery);
+        match proof {
+            Proof::Records => grants.fenced = None,
+            Proof::RenewalsAndNames => grants.may_hand_over_early = true,
+            Proof::Renewals => {}
+        }
+        match options.mutant {
+            Some(Mutant::NoGrace) => grants.may_hand_over_early = false,
+            Some(Mutant::BarrierForgotten) => grants.fenced = Some(drawn.session),
+            _ => {}
+        }
+        let plan = exclusive_plan(&mut random, &drawn, grants, options);
+        let size = random.pick(&[1, 2, 3, 3, 4, 5, 7]);
+        let wants_records = proof == Proof::Records || options.mutant == Some(Mutant::RecordsProve);
+        let fetches = wants_records.then(|| plan.interval() / 3);
+        let single_host = proof == Proof::Records;
+        let shares_names = proof == Proof::RenewalsAndNames;
+        let mut setting =
+            Setting::of(&mut random, &drawn, plan, (size, 1), (fetches, delivery, single_host));
+        setting.shares_names = shares_names;
+        for (host, (node, _)) in setting.nodes.iter_mut().enumerate() {
+            if let NodeConfig::Member(config) = node {
+                config.mutant = options.mutant;
+                config.client.instance = shares_names.then_some(InstanceId(host as u32 / 2));
+            }
+        }
+        setting
+    }
+
+    /// Non-exclusive mode: one group, or two disjoint ones.
+    pub(super) fn overlapping(seed: u64, options: &Options) -> Self {
+        let mut random = Random::new(seed, Stream::Setting);
+        let drawn = Drawn::new(&mut random);
+        let mut grants = drawn.grants(Delivery::Anyone);
+        // The new consumer protocol, say, whose commits renew nothing.
+        grants.fenced = None;
+        let me = member(0);
+        let config = Config::new(me, Mode::NonExclusive)
+            .with_allowance(drawn.allowed)
+            .with_threshold(drawn.session * random.pick(&[2, 3]));
+        let plan = config.resolve(grants).expect("these make a plan");
+        let groups = random.pick(&[1, 1, 2]);
+        let size = groups * random.pick(&[2, 2, 3, 4]);
+        let fetches = Some(plan.interval() / 2);
+        let mut setting = Setting::of(
+            &mut random,
+            &drawn,
+            plan,
+            (size, groups),
+            (fetches, Delivery::Anyone, false),
+        );
+        setting.rough = setting.calm;
+        for (node, _) in &mut setting.nodes {
+            if let NodeConfig::Member(config) = node {
+                config.mutant = options.mutant;
+            }
+        }
+        setting
+    }
+
+    fn of(
+        random: &mut Random,
+        drawn: &Drawn,
+        plan: Plan,
+        (size, groups): (usize, usize),
+        (fetches, delivery, single_host): (Option<Duration>, Delivery, bool),
+    ) -> Self {
+        let coordinator = size;
+        let log = if single_host { size } else { size + 1 };
+        let work = plan.drain().mul_f64(random.pick(&[0.0, 0.1, 0.5, 1.5]));
+        let mut nodes: Vec<_> = (0..size)
+            .map(|host| {
+                let config = MemberConfig {
+                    plan,
+                    client: drawn.client(fetches),
+                    group: GroupId((host % groups) as u32),
+                    coordinator: member(coordinator),
+                    log: member(log),
+                    work,
+                    mutant: None,
+                };
+                (NodeConfig::Member(Box::new(config)), drawn.clock(random))
+            })
+            .collect();
+        for _ in coordinator..=log {
+            nodes.push((NodeConfig::Broker(drawn.broker(delivery)), drawn.clock(random)));
+        }
+        let calm = drawn.calm_links();
+        Setting {
+            size,
+            groups,
+            partitions: drawn.partitions.get(),
+            plan,
+            nodes,
+            coordinator,
+            log,
+            rough: match random.chance(0.4) {
+                true => calm,
+                false => drawn.rough_links(random),
+            },
+            calm,
+            machinery: Machinery { lateness: drawn.session / 60, write_time: Duration::ZERO },
+            delay: drawn.delay,
+            storm: drawn.session * 30,
+            shares_names: false,
+        }
+    }
+
+    pub(super) fn partitions(&self) -> impl Iterator<Item = Partition> + use<> {
+        (0..self.partitions).map(Partition::new)
+    }
+}
+
+fn exclusive_plan(random: &mut Random, drawn: &Drawn, grants: Grants, options: &Options) -> Plan {
+    let config = Config::new(member(0), Mode::Exclusive)
+        .with_allowance(drawn.allowed)
+        .with_drain(drawn.session);
+    let held = grants.fenced.unwrap_or(grants.session);
+    // As long as can be, or half of that, or a third.
+    let longest = held.mul_f64((1000 - drawn.allowed).pow(2) as f64 / 1e6 - 1e-6);
+    let share = match options.mutant {
+        Some(Mutant::NoAllowance | Mutant::BarrierForgotten) => 1.0,
+        _ => random.pick(&[1.0, 0.5, 0.333]),
+    };
+    let config = config.with_threshold(longest.mul_f64(share));
+    config.resolve(grants).expect("these make a plan")
+}

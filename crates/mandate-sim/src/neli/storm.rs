@@ -1,0 +1,170 @@
+//! What befalls an exclusive group.
+
+use core::time::Duration;
+
+use mandate_proto::neli::Input;
+
+use super::setting::Setting;
+use super::{NodeInput, Trouble};
+use crate::fault::{DiskFate, Fault};
+use crate::network::HostIndex;
+use crate::random::{Random, Stream};
+use crate::time::SimTime;
+
+/// Something that is to happen.
+pub(super) enum Happening {
+    Fault(Fault),
+    Tell(HostIndex, NodeInput),
+}
+
+type Happenings = Vec<(SimTime, Happening)>;
+
+/// A fault that is meant for whoever leads then.
+#[derive(Clone, Copy)]
+pub(super) struct Strike {
+    kind: u64,
+    pub(super) lasting: Duration,
+}
+
+impl Strike {
+    /// What happens, and how it ends.
+    pub(super) fn happen(
+        self,
+        host: HostIndex,
+        setting: &Setting,
+    ) -> Vec<(Happening, Option<Fault>)> {
+        let broken = |fault, mended| (Happening::Fault(fault), Some(mended));
+        let cut = |from, to| broken(Fault::Cut { from, to }, Fault::Mend { from, to });
+        let (coordinator, log) = (setting.coordinator, setting.log);
+        match self.kind {
+            0 => vec![broken(Fault::Crash(host), Fault::Recover { host, disk: DiskFate::Kept })],
+            1 => vec![broken(Fault::Pause(host), Fault::Resume(host))],
+            2 => vec![cut(host, coordinator)],
+            3 => vec![cut(coordinator, host)],
+            4 => vec![cut(host, coordinator), cut(coordinator, host)],
+            5 => {
+                vec![cut(host, coordinator), cut(coordinator, host), cut(host, log), cut(log, host)]
+            }
+            6 => vec![(Happening::Tell(host, NodeInput::Stall(self.lasting)), None)],
+            _ => vec![(Happening::Tell(host, NodeInput::Member(Input::Resign)), None)],
+        }
+    }
+}
+
+/// The strikes of a seed, in order.
+pub(super) fn strikes(seed: u64, setting: &Setting) -> Vec<(SimTime, Strike)> {
+    let mut random = Random::new(seed ^ 0x57E1, Stream::Faults);
+    let session = setting.plan.grants().session;
+    let draw = |random: &mut Random| {
+        let at = SimTime::ZERO + random.between(session, setting.storm);
+        let longest = session * random.pick(&[1, 3, 6]);
+        let lasting = random.between(Duration::ZERO, longest);
+        (at, Strike { kind: random.below(8), lasting })
+    };
+    let mut strikes: Vec<_> = (0..random.below(7)).map(|_| draw(&mut random)).collect();
+    strikes.sort_by_key(|(at, _)| *at);
+    strikes
+}
+
+/// What happens in the storm; what would come after it does not.
+pub(super) fn happenings(seed: u64, setting: &Setting) -> Happenings {
+    let mut random = Random::new(seed, Stream::Faults);
+    let mut happenings = Vec::new();
+    let session = setting.plan.grants().session;
+    for _ in 0..random.below(10) {
+        let begin = SimTime::ZERO + random.between(Duration::ZERO, setting.storm);
+        let longest = session * random.pick(&[1, 2, 6]);
+        let end = begin + random.between(Duration::ZERO, longest);
+        draw(&mut random, setting, (begin, end), &mut happenings);
+    }
+    let over = SimTime::ZERO + setting.storm;
+    happenings.retain(|(at, _)| *at < over);
+    happenings
+}
+
+fn draw(
+    random: &mut Random,
+    setting: &Setting,
+    (begin, end): (SimTime, SimTime),
+    happenings: &mut Happenings,
+) {
+    let session = setting.plan.grants().session;
+    let host = random.below(setting.size as u64) as usize;
+    let (coordinator, log) = (setting.coordinator, setting.log);
+    let mut fault = |at, fault| happenings.push((at, Happening::Fault(fault)));
+    match random.below(14) {
+        0 => {
+            fault(begin, Fault::Crash(host));
+            fault(end, Fault::Recover { host, disk: DiskFate::Kept });
+        }
+        1 | 2 => {
+            fault(begin, Fault::Pause(host));
+            fault(end, Fault::Resume(host));
+        }
+        3 => {
+            fault(begin, Fault::Suspend { host, clock_stops: false });
+            fault(end, Fault::Resume(host));
+        }
+        4 | 5 => {
+            // From the coordinator, one way or both; or from the log.
+            let other = random.pick(&[coordinator, coordinator, log]);
+            let lost = random.below(3);
+            for (from, to, is_cut) in [(host, other, lost != 0), (other, host, lost != 1)] {
+                if is_cut {
+                    fault(begin, Fault::Cut { from, to });
+                    fault(end, Fault::Mend { from, to });
+                }
+            }
+        }
+        6 => {
+            let broker = random.pick(&[coordinator, log]);
+            fault(begin, Fault::Pause(broker));
+            fault(end, Fault::Resume(broker));
+        }
+        7 => {
+            // Down, and up again as it was.
+            fault(begin, Fault::Pause(coordinator));
+            fault(end, Fault::Resume(coordinator));
+            let restart = NodeInput::Broker(Trouble::Restart);
+            happenings.push((end, Happening::Tell(coordinator, restart)));
+        }
+        8 => {
+            let stall = NodeInput::Stall(end - begin);
+            happenings.push((begin, Happening::Tell(host, stall)));
+        }
+        9 => {
+            let hour = 3_600_000_000_000;
+            let step = NodeInput::Broker(Trouble::StepClock(random.pick(&[hour, -hour])));
+            happenings.push((begin, Happening::Tell(log, step)));
+        }
+        10 => {
+            // A storm of joins: all but one at once.
+            for host in (0..setting.size).filter(|other| *other != host) {
+                fault(begin, Fault::Crash(host));
+                let recover = Fault::Recover { host, disk: DiskFate::Kept };
+                fault(begin + random.between(Duration::ZERO, session / 4), recover);
+            }
+        }
+        11 => {
+            // One after another leaves, ends and starts again.
+            for place in 0..setting.size {
+                let at = begin + session * place as u32;
+                restart_cleanly(place, at, session, happenings);
+            }
+        }
+        12 => restart_cleanly(host, begin, session, happenings),
+        _ => {
+            let resign = NodeInput::Member(Input::Resign);
+            happenings.push((begin, Happening::Tell(host, resign)));
+        }
+    }
+}
+
+fn restart_cleanly(host: HostIndex, at: SimTime, session: Duration, happenings: &mut Happenings) {
+    let leave = NodeInput::Member(Input::Leave);
+    happenings.push((at, Happening::Tell(host, leave)));
+    let end = at + session / 2;
+    happenings.push((end, Happening::Fault(Fault::Crash(host))));
+    let recover = Fault::Recover { host, disk: DiskFate::Kept };
+    happenings.push((end + session / 4, Happening::Fault(recover)));
+}

@@ -1,0 +1,125 @@
+//! Roles on a ledger over many seeds, and the harness against bugs put back on purpose.
+//!
+//! A longer run: `mandate sim --protocol neli --seeds 100000`, and with `--protocol neli-overlap`.
+
+use std::thread;
+
+use mandate_sim::neli::{Mutant, Options, run, run_overlapping};
+use mandate_sim::runner::{Summary, run_seeds};
+use mandate_sim::verdict::Violation;
+
+fn seeds(count: u64, max_failures: usize, options: Options) -> Summary {
+    let cores = thread::available_parallelism().map_or(2, usize::from);
+    run_seeds(0..count, cores, max_failures, |seed| run(seed, &options, None), |_| {})
+}
+
+fn overlapping(count: u64, max_failures: usize, options: Options) -> Summary {
+    let cores = thread::available_parallelism().map_or(2, usize::from);
+    run_seeds(0..count, cores, max_failures, |seed| run_overlapping(seed, &options, None), |_| {})
+}
+
+#[test]
+fn twenty_thousand_seeds_of_exclusive_mode_violate_nothing() {
+    let summary = seeds(20_000, 3, Options::default());
+    assert_eq!(summary.failures, []);
+    assert!(summary.reigns > 200_000, "ten leaders a run: {}", summary.reigns);
+}
+
+#[test]
+fn no_role_is_without_a_leader_for_longer_than_stated_in_non_exclusive_mode() {
+    let summary = overlapping(2_000, 3, Options::default());
+    assert_eq!(summary.failures, []);
+    assert!(
+        summary.slowest_agreement > 0.5,
+        "the bound is not idle: {}",
+        summary.slowest_agreement
+    );
+}
+
+/// The invariant of correctness that caught the mutant first.
+fn caught(summary: Summary) -> &'static str {
+    let correctness = summary.failures.iter().find_map(|failure| match failure.violation {
+        Violation::Correctness { invariant, .. } => Some(invariant),
+        _ => None,
+    });
+    correctness.unwrap_or_else(|| panic!("came away with {:?}", summary.failures))
+}
+
+fn exclusive(mutant: Mutant, count: u64) -> &'static str {
+    caught(seeds(count, 1, Options { mutant: Some(mutant) }))
+}
+
+fn non_exclusive(mutant: Mutant, count: u64) -> &'static str {
+    caught(overlapping(count, 1, Options { mutant: Some(mutant) }))
+}
+
+const ONE_HOLDER: &str = "one holder at a time";
+
+#[test]
+fn a_threshold_counted_from_the_answer_is_caught() {
+    assert_eq!(exclusive(Mutant::FromAnswer, 2_000), ONE_HOLDER);
+}
+
+/// Section "Exclusivity of role assignment": if the check passes, a record was published no longer than T
+/// ago. On a ledger that hands records to whoever asks, that says nothing of who owns the partition.
+#[test]
+fn the_papers_exclusive_rule_lets_two_lead_on_a_ledger_that_hands_records_to_anyone() {
+    assert_eq!(exclusive(Mutant::RecordsProve, 1_000), ONE_HOLDER);
+}
+
+#[test]
+fn an_unknown_outcome_taken_for_an_accepted_renewal_is_caught() {
+    assert_eq!(exclusive(Mutant::UnknownIsAccepted, 1_000), ONE_HOLDER);
+}
+
+#[test]
+fn leading_under_a_claim_that_is_not_confirmed_is_caught() {
+    assert_eq!(exclusive(Mutant::ClaimUnconfirmed, 1_000), ONE_HOLDER);
+}
+
+#[test]
+fn a_renewal_that_counts_for_what_was_given_back_is_caught() {
+    assert_eq!(exclusive(Mutant::RenewsWhatIsGone, 1_000), ONE_HOLDER);
+}
+
+#[test]
+fn releasing_what_is_still_led_is_caught() {
+    assert_eq!(exclusive(Mutant::ReleasedWhileLed, 1_000), ONE_HOLDER);
+}
+
+#[test]
+fn leadership_as_a_cached_flag_is_caught() {
+    assert_eq!(exclusive(Mutant::CachedFlag, 1_000), ONE_HOLDER);
+}
+
+#[test]
+fn no_allowance_for_drift_is_caught() {
+    assert_eq!(exclusive(Mutant::NoAllowance, 5_000), ONE_HOLDER);
+}
+
+#[test]
+fn no_grace_after_a_handover_by_static_name_is_caught() {
+    assert_eq!(exclusive(Mutant::NoGrace, 1_000), ONE_HOLDER);
+}
+
+#[test]
+fn a_generation_used_as_a_term_is_caught() {
+    assert_eq!(exclusive(Mutant::GenerationIsTerm, 1_000), "terms rise");
+}
+
+#[test]
+fn a_barrier_that_is_thought_to_wait_for_ever_is_caught() {
+    assert_eq!(exclusive(Mutant::BarrierForgotten, 20_000), ONE_HOLDER);
+}
+
+#[test]
+fn records_that_count_from_when_they_are_read_are_caught() {
+    let invariant = non_exclusive(Mutant::BacklogCounts, 2_000);
+    assert_eq!(invariant, "records that waited revive nobody");
+}
+
+#[test]
+fn leadership_that_ends_with_the_assignment_is_caught() {
+    let invariant = non_exclusive(Mutant::EndsWithAssignment, 1_000);
+    assert_eq!(invariant, "handing over leaves no gap");
+}

@@ -80,7 +80,7 @@ impl Kafka {
             .collect();
         let mut nodes = Vec::new();
         for (id, (port, controller)) in (1..).zip(clients.iter().zip(controllers)) {
-            let instance = Instance::new("kafka", "nobody", "")?;
+            let instance = Instance::new("kafka", "nobody", "", None)?;
             let settings = settings(config, id, (*port, *controller), &voters.join(","), &instance);
             instance.write("server.properties", &settings)?;
             instance.write("log4j2.properties", LOGGING)?;

@@ -69,7 +69,7 @@ struct Cost {
 pub(crate) fn run(args: &IdleArgs, format: Format) -> anyhow::Result<Exit> {
     anyhow::ensure!(
         args.engine.engine == Engine::Peer,
-        "what standing by costs is measured of daemons of the peer engine; see `mandate lab crowd` for a database"
+        "what standing by costs is measured of daemons of the peer engine; see `mandate lab rival mandate` for a database"
     );
     let guarantee = args.engine.guarantee();
     let directory = tempfile::tempdir().context("could not make a private directory")?;

@@ -66,6 +66,7 @@ fn steps() -> Vec<Step> {
             tools::ensure_mariadb_and_galera,
             "mariadbd --version && ls /usr/lib/galera/libgalera_smm.so",
         ),
+        call("etcd", tools::ensure_etcd, "etcd --version"),
         call("zookeeper", tools::ensure_zookeeper, "ls /usr/share/java/zookeeper.jar"),
         run("tests", cargo(["test", "--workspace", "--locked"])),
     ]

@@ -75,6 +75,11 @@ pub(crate) fn ensure_zookeeper() -> anyhow::Result<()> {
     ensure_packages(&packages, present, "elections are compared with ZooKeeper's")
 }
 
+/// etcd.
+pub(crate) fn ensure_etcd() -> anyhow::Result<()> {
+    ensure_packages(&["etcd-server"], || has("etcd"), "leaders of etcd are steered")
+}
+
 /// What builds the Kafka client that is part of the ledger engine.
 pub(crate) fn ensure_c_compiler() -> anyhow::Result<()> {
     let present = || has("make") && has("gcc") && has("g++");

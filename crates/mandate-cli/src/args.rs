@@ -74,6 +74,11 @@ pub(crate) enum Command {
     Guard(GuardArgs),
     #[command(hide = true)]
     Become(BecomeArgs),
+    /// Have the best member lead in a cluster that has elections of its own: etcd.
+    Steer {
+        #[command(subcommand)]
+        command: crate::steer::SteerCommand,
+    },
     /// Tables for elections on a database.
     Sql {
         #[command(subcommand)]
@@ -375,6 +380,8 @@ pub(crate) enum LabCommand {
     Quality(crate::groups::QualityArgs),
     /// What people elect leaders with today, struck and measured in the same way.
     Rival(crate::rivals::RivalArgs),
+    /// What steering brings to etcd, over three data centres.
+    Steer(crate::steer::trial::TrialArgs),
     /// Members of a rival: one process of `rival`.
     #[command(hide = true)]
     Crowd(crate::rivals::CrowdArgs),

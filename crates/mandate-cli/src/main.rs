@@ -26,6 +26,7 @@ mod rivals;
 mod run;
 mod sim;
 mod sql;
+mod steer;
 mod wan;
 
 use args::{Args, Command, LabCommand, OracleCommand, QosCommand};
@@ -63,6 +64,7 @@ fn dispatch(args: Args) -> anyhow::Result<Exit> {
         Command::Lab { command: LabCommand::Chaos(args) } => groups::chaos::run(&args, format),
         Command::Lab { command: LabCommand::Actor(args) } => groups::actor::run(&args),
         Command::Lab { command: LabCommand::Rival(args) } => rivals::run(&args, format),
+        Command::Lab { command: LabCommand::Steer(args) } => steer::trial::run(&args, format),
         Command::Lab { command: LabCommand::Crowd(args) } => rivals::run_crowd(&args),
         Command::Init(args) => init::run(&args, format),
         Command::Certs(args) => certs::run(&args, format),
@@ -70,6 +72,7 @@ fn dispatch(args: Args) -> anyhow::Result<Exit> {
         Command::Run(args) => run::run(&args),
         Command::Guard(args) => run::guard_command(&args),
         Command::Become(args) => run::become_command(&args),
+        Command::Steer { command } => steer::run(&command),
         Command::Sql { command } => sql::sql_command(&command),
         Command::Status(args) => local::status(&args, format),
         Command::History(args) => local::history(&args, format),

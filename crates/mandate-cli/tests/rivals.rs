@@ -99,5 +99,5 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
     };
     assert!(refused(&["printed", "--cause", "handover"]).contains("has no handover"));
     assert!(refused(&["zookeeper", "--cause", "given-up"]).contains("try --cause cut"));
-    assert!(refused(&["printed", "--members", "2000"]).contains("at most 900 members"));
+    assert!(refused(&["advisory-lock", "--members", "2000"]).contains("at most 900 members"));
 }

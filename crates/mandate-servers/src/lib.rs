@@ -16,6 +16,7 @@
 //! | [`postgres`] | PostgreSQL | postgresql |
 //! | [`mariadb`] | MariaDB | mariadb-server |
 //! | [`galera`] | three MariaDB servers that replicate to each other | mariadb-server, galera-4, rsync |
+//! | [`etcd`] | etcd, alone or a cluster | etcd-server |
 //! | [`zookeeper`] | ZooKeeper | zookeeper, default-jre-headless |
 //! | [`kafka`] | Apache Kafka, one node or several | maven, default-jre-headless; jars by Maven |
 //!
@@ -38,6 +39,7 @@ mod processes;
 mod programs;
 mod user;
 
+pub mod etcd;
 pub mod galera;
 pub mod kafka;
 pub mod mariadb;

@@ -1,6 +1,6 @@
 //! What can go wrong, in words for an operator.
 
-use mandate_proto::registers::{InvalidConfig, PROTOCOL};
+use mandate_proto::registers::InvalidConfig;
 
 use crate::schema::VERSION;
 
@@ -48,12 +48,6 @@ pub enum SqlError {
         address: String,
         /// Its version.
         found: i64,
-    },
-    /// Members of another version of the protocol run this group.
-    #[error("the group is run by protocol {found}, and this program speaks protocol {PROTOCOL}")]
-    Protocol {
-        /// Its version.
-        found: u16,
     },
     /// The configuration makes no sense.
     #[error(transparent)]

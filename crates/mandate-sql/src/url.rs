@@ -26,6 +26,15 @@ pub enum Address {
 }
 
 impl Address {
+    /// The whole of it, with its password: what another process needs to find the same database, and nobody else
+    /// should read.
+    pub fn url(&self) -> String {
+        match self {
+            Address::Sqlite(path) => format!("sqlite:{}", path.display()),
+            Address::Postgres(url) | Address::MySql(url) => url.to_string(),
+        }
+    }
+
     /// What kind of database it is, for messages.
     pub fn kind(&self) -> &'static str {
         match self {

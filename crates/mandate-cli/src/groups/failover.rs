@@ -17,7 +17,7 @@ use mandate_proto::identity::MemberId;
 use mandate_runtime::Start;
 use serde::Serialize;
 
-use super::{EngineArgs, guarantee_text};
+use super::{EngineArgs, guarantee_text, large};
 use crate::exit::Exit;
 use crate::output::{self, Format};
 
@@ -35,16 +35,16 @@ const WATCHED: Duration = Duration::from_millis(100);
 #[derive(Debug, clap::Args)]
 pub(crate) struct FailoverArgs {
     #[command(flatten)]
-    engine: EngineArgs,
+    pub(super) engine: EngineArgs,
     /// What happens to the leader.
     #[arg(long, value_enum, default_value_t)]
-    cause: Cause,
+    pub(super) cause: Cause,
     /// How often.
     #[arg(long, default_value_t = 50, value_parser = value_parser!(u32).range(1..=100_000), value_name = "N")]
-    kills: u32,
-    /// How many members.
-    #[arg(long, default_value_t = 5, value_parser = value_parser!(u32).range(3..=9), value_name = "N")]
-    members: u32,
+    pub(super) kills: u32,
+    /// How many members: processes up to 9; on a database up to 5000, most of them in one process.
+    #[arg(long, default_value_t = 5, value_parser = value_parser!(u32).range(3..=5000), value_name = "N")]
+    pub(super) members: u32,
     /// Have leaders look at their mandate once and then act for ever, to see that this is noticed.
     #[arg(long, hide = true)]
     careless: bool,
@@ -52,7 +52,7 @@ pub(crate) struct FailoverArgs {
 
 /// What happens to a leader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-enum Cause {
+pub(super) enum Cause {
     /// SIGKILL.
     #[default]
     Kill,
@@ -64,6 +64,12 @@ enum Cause {
     Transfer,
     /// It is asked to give up.
     Resign,
+}
+
+impl Cause {
+    pub(super) fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
 }
 
 #[derive(Serialize)]
@@ -86,6 +92,9 @@ struct Document {
 }
 
 pub(crate) fn run(args: &FailoverArgs, format: Format) -> anyhow::Result<Exit> {
+    if args.members > large::BEYOND {
+        return large::run(args, format);
+    }
     let subject = args.engine.subject(args.cause == Cause::Cut)?;
     let conduct = Conduct { pace: PACE, register: false, careless: args.careless };
     let mut group = Group::start(&*subject, args.members, conduct)?;
@@ -204,7 +213,7 @@ impl Measured {
         Document {
             engine: args.engine.engine_name(),
             guarantee: guarantee_text(args.engine.guarantee()),
-            cause: format!("{:?}", args.cause).to_lowercase(),
+            cause: args.cause.name(),
             kills: self.took_ms.len(),
             median_ms: at(0.5),
             p95_ms: at(0.95),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use mandate_conformance::subject::Subject;
 use mandate_proto::pole::installation::Guarantee;
+use mandate_sql::Address;
 
 pub(crate) mod actor;
 pub(crate) mod chaos;
@@ -18,6 +19,7 @@ pub(crate) mod conformance;
 pub(crate) mod failover;
 mod guarded;
 pub(crate) mod idle;
+mod large;
 mod peer;
 pub(crate) mod quality;
 mod sql;
@@ -94,17 +96,26 @@ impl EngineArgs {
 
     /// Members that elect on a database.
     fn on_database(&self, with_cables: bool) -> anyhow::Result<OnDatabase> {
-        let base = match (&self.url, self.server) {
-            (Some(url), _) => Base::Named(url.address()?),
+        let base = match (self.named()?, self.server) {
+            (Some(address), _) => Base::Named(address),
             (None, server) => Base::launch(server.unwrap_or_default(), None)?,
         };
         Ok(self.on_base(base, with_cables))
     }
 
+    /// The database that is named, if one is.
+    fn named(&self) -> anyhow::Result<Option<Address>> {
+        self.url.as_ref().map(UrlText::address).transpose()
+    }
+
+    /// Time between heartbeats on a database: a lease is a round and a quarter.
+    fn round(&self) -> Duration {
+        self.lease * 4 / 5
+    }
+
     /// Members that elect on this one.
     fn on_base(&self, base: Base, with_cables: bool) -> OnDatabase {
-        // A lease is a round and a quarter.
-        let round = self.lease * 4 / 5;
+        let round = self.round();
         let (base, guarantee) = (Arc::new(base), self.guarantee());
         OnDatabase { base, guarantee, round, with_cables, guarded: false }
     }

@@ -155,19 +155,11 @@ impl OnDatabase {
             }
         };
         let reach: Result<_, anyhow::Error> =
-            members.iter().map(|member| Ok((*member, url(&reach(*member)?)))).collect();
+            members.iter().map(|member| Ok((*member, reach(*member)?.url()))).collect();
         let program = std::env::current_exe().context("could not find this program")?;
         let OnDatabase { round, guarantee, guarded, .. } = *self;
         let (group, reach) = (new_group()?, reach?);
         Ok(Actors { program, group, reach, cables, round, guarantee, guarded })
-    }
-}
-
-/// The whole line, with its password: members are told by it.
-fn url(address: &Address) -> String {
-    match address {
-        Address::Sqlite(path) => format!("sqlite:{}", path.display()),
-        Address::Postgres(url) | Address::MySql(url) => url.to_string(),
     }
 }
 

@@ -6,7 +6,7 @@ use anyhow::Context;
 use mandate_proto::identity::Term;
 use mandate_proto::nfd_l::Reason;
 use mandate_runtime::event::State;
-use mandate_runtime::{Event, Promise, Start};
+use mandate_runtime::{Election, Event, Promise, Start};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::broadcast::error::RecvError;
 
@@ -45,11 +45,16 @@ pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<Exit> {
     let config = NodeConfig::read(&args.config)?;
     logging::begin("info");
     let runtime = tokio::runtime::Runtime::new().context("could not start")?;
-    runtime.block_on(serve(config, args.start.start()))?;
+    runtime.block_on(serve(config, args.start.start(), |_| ()))?;
     Ok(Exit::Success)
 }
 
-async fn serve(config: NodeConfig, start: Start) -> anyhow::Result<()> {
+/// Runs a member until it is asked to stop. `accompany` is given its election, once it has begun.
+pub(crate) async fn serve(
+    config: NodeConfig,
+    start: Start,
+    accompany: impl FnOnce(Election),
+) -> anyhow::Result<()> {
     let access = Access::load(&config.access, config.api)?;
     // Taken first: if the address is in use, nothing else has begun.
     let door = Door::open(config.api, config.access.tls.as_ref()).await?;
@@ -83,6 +88,7 @@ async fn serve(config: NodeConfig, start: Start) -> anyhow::Result<()> {
         holders: holders.clone(),
     };
     tokio::spawn(narrate(node.clone()));
+    accompany(election.clone());
     output::print(format!(
         "{} of {}: {}, api at {}",
         node.about.me,

@@ -9,11 +9,11 @@ use mandate_lab::rivals::ours::Ours;
 use mandate_lab::rivals::printed::Printed;
 use mandate_lab::rivals::zookeeper::Recipe;
 use mandate_proto::identity::MemberId;
-use mandate_proto::registers::{Config, Guarantee, InvalidConfig};
+use mandate_proto::oracle::{Oracle, Preference};
+use mandate_proto::registers::{Config, Guarantee};
 
 use super::Rival;
 use crate::exit::Exit;
-use crate::sql::GuaranteeName;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CrowdArgs {
@@ -21,7 +21,7 @@ pub(crate) struct CrowdArgs {
     #[arg(value_enum)]
     rival: Rival,
     /// Where its server is.
-    #[arg(long)]
+    #[arg(long, env = "MANDATE_URL", hide_env_values = true)]
     url: String,
     /// The number of the first member.
     #[arg(long)]
@@ -35,10 +35,10 @@ pub(crate) struct CrowdArgs {
     /// mandate: time between heartbeats.
     #[arg(long, default_value_t = 2000)]
     round_ms: u64,
-    /// mandate: what leaders rely on.
-    #[arg(long, value_enum, default_value_t)]
-    guarantee: GuaranteeName,
-    /// mandate: connections that members of this process share, instead of one each.
+    /// mandate: the group.
+    #[arg(long, default_value = "lab")]
+    group: String,
+    /// mandate, printed: connections that members of this process share, instead of one each.
     #[arg(long)]
     connections: Option<usize>,
 }
@@ -50,12 +50,13 @@ pub(crate) fn run(args: &CrowdArgs) -> anyhow::Result<Exit> {
     runtime.block_on(async {
         match args.rival {
             Rival::AdvisoryLock => crowd::run(AdvisoryLock { url }, members).await,
-            Rival::Mandate => {
+            Rival::Mandate | Rival::MandateFenced => {
                 let config = args.config().map_err(std::io::Error::other)?;
                 let address = url.parse().map_err(std::io::Error::other)?;
-                crowd::run(Ours::new(address, config, args.connections), members).await
+                let group = args.group.clone();
+                crowd::run(Ours::new(address, group, config, args.connections), members).await
             }
-            Rival::Printed => crowd::run(Printed { url }, members).await,
+            Rival::Printed => crowd::run(Printed::new(url, args.connections), members).await,
             Rival::Zookeeper => {
                 let session = Duration::from_millis(args.session_ms);
                 crowd::run(Recipe { address: url, session }, members).await
@@ -69,13 +70,17 @@ pub(crate) fn run(args: &CrowdArgs) -> anyhow::Result<Exit> {
 
 impl CrowdArgs {
     /// How members of our own engine elect: as in the paper at its rounds, and with the default lease at others.
-    fn config(&self) -> Result<Config, InvalidConfig> {
+    fn config(&self) -> anyhow::Result<Config> {
         let (nobody, round) = (MemberId::new(0), Duration::from_millis(self.round_ms));
         let paper = Config::paper(nobody);
         let config = if round == paper.round() { paper } else { Config::new(nobody, round)? };
-        Ok(config.with_guarantee(match self.guarantee {
-            GuaranteeName::Fenced => Guarantee::Fenced,
-            GuaranteeName::Leased => Guarantee::Leased,
+        // Only a member with a process of its own can be killed alone.
+        let preference = Preference::Rank(i32::from(self.members == 1));
+        let oracle = "preference".parse::<Oracle>()?;
+        let config = config.with_oracle(oracle).with_preference(preference);
+        Ok(config.with_guarantee(match self.rival {
+            Rival::MandateFenced => Guarantee::Fenced,
+            _ => Guarantee::Leased,
         }))
     }
 }

@@ -5,31 +5,37 @@
 
 mod crowd;
 mod ground;
+mod side;
 
 use std::time::Duration;
 
 use clap::value_parser;
 use mandate_lab::rivals::figures::Figures;
-use mandate_lab::rivals::trial::{self, Cause, Plan};
+use mandate_lab::rivals::trial::Cause;
 use serde::Serialize;
 
 pub(crate) use crowd::{CrowdArgs, run as run_crowd};
-use ground::Prepared;
+pub(crate) use side::{Faults, Rival, Side};
 
 use crate::args::positive_duration;
 use crate::exit::Exit;
 use crate::output::{self, Format};
-use crate::sql::GuaranteeName;
 
-/// A rival on a private server, whose leader is struck again and again.
+/// Elections on private servers, whose leaders are struck again and again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RivalArgs {
-    /// What elects.
-    #[arg(value_enum)]
-    rival: Rival,
-    /// How many members, each with its own connection or session.
-    #[arg(long, default_value_t = 10, value_parser = value_parser!(u64).range(2..=5000), value_name = "N")]
-    members: u64,
+    /// What elects; several are tried one after the other.
+    #[arg(value_enum, required = true)]
+    rivals: Vec<Rival>,
+    /// How many members, each with its own connection or session; several sizes with commas.
+    #[arg(
+        long,
+        default_value = "10",
+        value_delimiter = ',',
+        value_parser = value_parser!(u64).range(2..=5000),
+        value_name = "N"
+    )]
+    members: Vec<u64>,
     /// What happens to the leader.
     #[arg(long, value_enum, default_value_t)]
     cause: CauseName,
@@ -45,36 +51,9 @@ pub(crate) struct RivalArgs {
     /// mandate, printed: how long the first rounds last (T_p).
     #[arg(long, default_value = "2s", value_parser = positive_duration, value_name = "TIME")]
     round: Duration,
-    /// mandate: what leaders rely on.
-    #[arg(long, value_enum, default_value_t)]
-    guarantee: GuaranteeName,
     /// zookeeper: the server's tick. Sessions last two ticks, the least that it grants.
     #[arg(long, default_value = "2s", value_parser = positive_duration, value_name = "TIME")]
     tick: Duration,
-}
-
-/// What elects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Rival {
-    /// Whoever holds an advisory lock of PostgreSQL leads.
-    AdvisoryLock,
-    /// Mandate's SQL engine, on PostgreSQL: what they are compared with.
-    Mandate,
-    /// The NewSQL paper's algorithm as it is printed, on PostgreSQL.
-    Printed,
-    /// ZooKeeper's recipe.
-    Zookeeper,
-}
-
-impl Rival {
-    fn name(self) -> &'static str {
-        match self {
-            Rival::AdvisoryLock => "advisory-lock",
-            Rival::Mandate => "mandate",
-            Rival::Printed => "printed",
-            Rival::Zookeeper => "zookeeper",
-        }
-    }
 }
 
 /// What happens to a leader.
@@ -116,44 +95,93 @@ struct Document {
 
 pub(crate) fn run(args: &RivalArgs, format: Format) -> anyhow::Result<Exit> {
     let (cause, cause_name) = args.cause.cause();
-    match (args.rival, args.cause) {
-        (Rival::Printed, CauseName::Handover) => {
-            anyhow::bail!("the printed algorithm has no handover: try --cause kill")
-        }
-        (Rival::Mandate | Rival::Printed | Rival::Zookeeper, CauseName::GivenUp) => {
-            anyhow::bail!(
-                "given-up is for advisory-lock; sessions of the others run out: try --cause cut"
-            )
-        }
-        _ => {}
+    if let Some(why) = args.rivals.iter().find_map(|rival| rival.refuses(cause)) {
+        anyhow::bail!(why);
     }
-    let ground = Prepared::start(args)?;
-    let plan = Plan {
-        members: args.members,
-        cause,
-        faults: args.kills,
-        bound: args.bound,
-        standing: args.standing,
-        spread: match args.rival {
-            Rival::AdvisoryLock => Duration::ZERO,
-            Rival::Mandate | Rival::Printed => args.round,
-            Rival::Zookeeper => args.tick,
-        },
-    };
-    let bar = output::progress(args.kills.into(), "faults");
-    let figures = trial::run(&ground, &plan, || bar.inc(1))?;
+    let (sides, too_large): (Vec<_>, Vec<_>) =
+        args.sides().partition(|side| side.too_large().is_none());
+    if let ([], [side, ..]) = (&sides[..], &too_large[..]) {
+        anyhow::bail!(side.too_large().unwrap_or_default());
+    }
+    let faults =
+        Faults { cause, number: args.kills, bound: args.bound, standing: args.standing };
+    let bar = output::progress(u64::from(args.kills) * sides.len() as u64, "faults");
+    for (index, side) in sides.iter().enumerate() {
+        let figures = side.run(&faults, || bar.inc(1))?;
+        let (rival, bound_ms) = (side.rival.name(), output::ms(args.bound));
+        let document = Document { rival, cause: cause_name, bound_ms, figures };
+        // Each as it comes: whoever stops a long comparison keeps what it had.
+        bar.suspend(|| show(&document, sides.len() == 1, index == 0, format))?;
+    }
     bar.finish_and_clear();
-    let bound_ms = output::ms(args.bound);
-    let document = Document { rival: args.rival.name(), cause: cause_name, bound_ms, figures };
-    match format {
-        Format::Json => output::print_json(&document)?,
-        Format::Text => output::print(text(&document))?,
-    }
+    too_large.iter().filter_map(Side::too_large).for_each(output::complain);
     Ok(Exit::Success)
 }
 
-fn text(document: &Document) -> String {
-    let Document { rival, cause, bound_ms, figures } = document;
+impl RivalArgs {
+    /// What is compared: all of one size, and then of the next.
+    fn sides(&self) -> impl Iterator<Item = Side> + '_ {
+        self.members.iter().flat_map(|members| {
+            self.rivals.iter().map(|rival| Side {
+                rival: *rival,
+                members: *members,
+                round: self.round,
+                tick: self.tick,
+                at: None,
+            })
+        })
+    }
+}
+
+fn show(document: &Document, is_alone: bool, is_first: bool, format: Format) -> anyhow::Result<()> {
+    match (format, is_alone) {
+        (Format::Json, true) => output::print_json(document)?,
+        (Format::Json, false) => output::print_json_line(document)?,
+        (Format::Text, true) => {
+            let Document { rival, cause, bound_ms, figures } = document;
+            output::print(text(rival, cause, *bound_ms, figures))?;
+        }
+        (Format::Text, false) => {
+            if is_first {
+                output::print(HEADER)?;
+            }
+            output::print(row(document))?;
+        }
+    }
+    Ok(())
+}
+
+const HEADER: &str = "\
+elects          members    median ms       p95       max  nobody  two acted ms  round ms  transactions/s  server  thrown out";
+
+/// A line of a table.
+fn row(document: &Document) -> String {
+    let Document { rival, figures, .. } = document;
+    let number = |figure: Option<f64>, digits: usize| {
+        figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.digits$}"))
+    };
+    let mut row = format!(
+        "{rival:<14}{:>9}{:>13}{:>10}{:>10}{:>8}{:>14.1}{:>10}{:>16}{:>8}{:>12}",
+        figures.members,
+        number(figures.median_ms, 1),
+        number(figures.p95_ms, 1),
+        number(figures.max_ms, 1),
+        figures.unanswered,
+        figures.overlap_ms,
+        number(figures.round_ms, 0),
+        number(figures.transactions_per_s, 0),
+        number(figures.server_cpu, 3),
+        figures.false_evictions,
+    );
+    if let Some(stopped) = &figures.stopped {
+        let why = stopped.lines().next().unwrap_or_default();
+        row += &format!("   after {} ended early: {why}", output::plural(figures.answered as u64, "fault"));
+    }
+    row
+}
+
+/// What came out, for reading.
+pub(crate) fn text(rival: &str, cause: &str, bound_ms: f64, figures: &Figures) -> String {
     let took = match (figures.median_ms, figures.p95_ms, figures.max_ms) {
         (Some(median), Some(p95), Some(max)) => {
             format!("median {median:.1} ms, 95 % within {p95:.1} ms, at most {max:.1} ms")
@@ -164,18 +192,19 @@ fn text(document: &Document) -> String {
         "{rival}, {} members, {} times {cause}:\n\n  \
          until the next leader acts   {took}\n  \
          nobody within {:.0} s          {} times\n  \
-         two acted in turn for        {:.1} ms at most, {} acts of the old leader\n  \
-         standing by, the server      {:.3} of a core",
+         two acted in turn for        {:.1} ms at most, {} acts of the old leader",
         figures.members,
         figures.answered + figures.unanswered,
         bound_ms / 1000.0,
         figures.unanswered,
         figures.overlap_ms,
         figures.stale_acts,
-        figures.server_cpu,
     );
+    if let Some(cpu) = figures.server_cpu {
+        text += &format!("\n  standing by, the server      {cpu:.3} of a core");
+    }
     if let Some(transactions) = figures.transactions_per_s {
-        text += &format!(", {transactions:.0} transactions a second");
+        text += &format!("\n  transactions a second        {transactions:.0}");
     }
     if let Some(round) = figures.round_ms {
         text += &format!("\n  rounds last                  {round:.0} ms");

@@ -30,7 +30,8 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Certificates and configurations; nobody runs yet.
+    /// Certificates and configurations; nobody runs yet. `$ID` in what is said about elections is each member's
+    /// number.
     pub(crate) fn new(size: u32, election: &str) -> Self {
         Group::with_detection(size, "interval = '100ms'\nwithin = '400ms'", election)
     }
@@ -72,9 +73,10 @@ impl Group {
             "group = 'test'\nmember = 'p{id}'\nlisten = '127.0.0.1:{}'\nstate = 'p{id}.state'\n\
              api = '{}'\n[peers]\n{peers}[tls]\nca = 'certs/ca.pem'\ncertificate = 'certs/p{id}.pem'\n\
              key = 'certs/p{id}.key'\n[detection]\n{detection}\n\
-             [election]\n{election}\n",
+             [election]\n{}\n",
             port(id),
-            self.api(id)
+            self.api(id),
+            election.replace("$ID", &id.to_string())
         )
     }
 
@@ -87,13 +89,24 @@ impl Group {
         format!("127.0.0.1:{}", self.apis[id as usize - 1])
     }
 
-    /// Starts a member, for the first time if it has no state.
+    /// Starts a member's daemon, for the first time if it has no state.
     pub(crate) fn start(&mut self, id: u32) {
+        self.start_as(id, &["node"]);
+    }
+
+    /// What a member has said.
+    pub(crate) fn log(&self, id: u32) -> String {
+        let log = self.directory.path().join(format!("p{id}.log"));
+        std::fs::read_to_string(log).unwrap_or_default()
+    }
+
+    /// Starts a member by this command.
+    pub(crate) fn start_as(&mut self, id: u32, command_line: &[&str]) {
         let is_new = !self.directory.path().join(format!("p{id}.state")).exists();
         let log = self.directory.path().join(format!("p{id}.log"));
         let log = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
         let mut command = mandate();
-        command.arg("node").arg("--config").arg(self.config(id));
+        command.args(command_line).arg("--config").arg(self.config(id));
         if is_new {
             command.arg("--new");
         }
@@ -219,9 +232,7 @@ impl Drop for Group {
         (1..=self.size).for_each(|id| self.kill(id));
         if std::thread::panicking() {
             for id in 1..=self.size {
-                let log = self.directory.path().join(format!("p{id}.log"));
-                let log = std::fs::read_to_string(log).unwrap_or_default();
-                eprintln!("--- p{id}\n{log}");
+                eprintln!("--- p{id}\n{}", self.log(id));
             }
         }
     }

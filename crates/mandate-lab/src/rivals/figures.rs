@@ -31,8 +31,8 @@ pub struct Figures {
     pub round_ms: Option<f64>,
     /// What the server does while nothing happens, where it counts.
     pub transactions_per_s: Option<f64>,
-    /// What it uses of the processors meanwhile, as a share of one.
-    pub server_cpu: f64,
+    /// What it uses of the processors meanwhile, as a share of one, where that can be seen.
+    pub server_cpu: Option<f64>,
     /// Until all took part.
     pub joined_in_ms: f64,
     /// Members that were thrown out though they lived, before that and until rounds were stable.
@@ -53,12 +53,13 @@ pub(super) struct Standing {
     pub(super) joined_in: Duration,
     pub(super) round: Option<Duration>,
     pub(super) transactions_per_s: Option<f64>,
-    pub(super) cpu: f64,
+    pub(super) cpu: Option<f64>,
     pub(super) evictions: u64,
     pub(super) losses: u64,
 }
 
 /// What was seen of all members, up to the end.
+#[derive(Default)]
 pub(super) struct Seen {
     pub(super) acts: u64,
     pub(super) evictions: u64,

@@ -13,12 +13,10 @@ use tokio::sync::broadcast::error::RecvError;
 use super::crowd::{Contender, Failure};
 use super::seat::Seat;
 
-/// The group that all members are in.
-const GROUP: &str = "lab";
-
 /// A member of the SQL engine.
 pub struct Ours {
     address: Address,
+    group: String,
     config: Config,
     /// Connections that members of this process share; none if each has its own.
     shared: Vec<OnceCell<Database>>,
@@ -27,9 +25,14 @@ pub struct Ours {
 
 impl Ours {
     /// Members that elect like this, with a connection each, or so many for all of this process.
-    pub fn new(address: Address, config: Config, connections: Option<usize>) -> Self {
+    pub fn new(
+        address: Address,
+        group: String,
+        config: Config,
+        connections: Option<usize>,
+    ) -> Self {
         let shared = (0..connections.unwrap_or(0)).map(|_| OnceCell::new()).collect();
-        Ours { address, config, shared, next: AtomicUsize::new(0) }
+        Ours { address, group, config, shared, next: AtomicUsize::new(0) }
     }
 
     async fn database(&self) -> Result<Database, Failure> {
@@ -46,7 +49,7 @@ impl Contender for Ours {
     async fn contend(&self, seat: &mut Seat) -> Result<Infallible, Failure> {
         let database = self.database().await?;
         let me = MemberId::new(u32::try_from(seat.member())?);
-        let (group, config) = (GROUP.to_owned(), self.config.clone().with_me(me));
+        let (group, config) = (self.group.clone(), self.config.clone().with_me(me));
         let member = Sql::start(&database, Setup { group, label: me.to_string(), config })?;
         let mut events = member.election().events();
         let mut state = member.election().state();

@@ -5,11 +5,16 @@
 //! shared lock that it needs the exclusive one repeats the round at once. Numbers are lines of the
 //! algorithm. The simulator's form of it (`mandate_sim::registers::printed`) shows by search that two can
 //! lead at once; this one shows what it costs.
+//!
+//! Members of one process may share connections, beyond the number that PostgreSQL has processes for: then a
+//! round waits for the rounds of others on its connection.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::sync::{Mutex, OnceCell};
 use tokio::time::sleep;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Statement};
@@ -35,20 +40,52 @@ pub fn schema(round: Duration) -> String {
     )
 }
 
-/// A process of the algorithm.
+/// Processes of the algorithm.
 pub struct Printed {
-    /// Where the server is.
-    pub url: String,
+    url: String,
+    /// Connections that members of this process share; none if each has its own.
+    shared: Vec<OnceCell<Mutex<Line>>>,
+    next: AtomicUsize,
+}
+
+/// A connection, and what is prepared on it.
+struct Line {
+    client: Client,
+    statements: Statements,
+}
+
+impl Line {
+    async fn open(url: &str) -> Result<Mutex<Self>, tokio_postgres::Error> {
+        let (client, _) = connect(url).await?;
+        let statements = Statements::prepare(&client).await?;
+        Ok(Mutex::new(Line { client, statements }))
+    }
+}
+
+impl Printed {
+    /// Members with a connection each, or with so many for all of this process.
+    pub fn new(url: String, connections: Option<usize>) -> Self {
+        let shared = (0..connections.unwrap_or(0)).map(|_| OnceCell::new()).collect();
+        Printed { url, shared, next: AtomicUsize::new(0) }
+    }
 }
 
 impl Contender for Printed {
     async fn contend(&self, seat: &mut Seat) -> Result<Infallible, Failure> {
-        let (mut client, _) = connect(&self.url).await?;
-        let statements = Statements::prepare(&client).await?;
+        let place = self.next.fetch_add(1, Ordering::Relaxed).checked_rem(self.shared.len());
+        let own;
+        let line = match place {
+            Some(place) => self.shared[place].get_or_try_init(|| Line::open(&self.url)).await?,
+            None => {
+                own = Line::open(&self.url).await?;
+                &own
+            }
+        };
         let mut process = Process::default();
         loop {
             let was_member = process.id.is_some();
-            let sleeps = match process.round(&mut client, &statements, seat).await {
+            let round = process.round(&mut *line.lock().await, seat).await;
+            let sleeps = match round {
                 Ok(sleeps) => sleeps,
                 // Section 4.5: a transaction that fails changes nothing. The next round is a new attempt.
                 Err(error) if is_conflict(&error) => process.round_time,
@@ -117,10 +154,10 @@ impl Process {
     /// does not list among what is rolled back.
     async fn round(
         &mut self,
-        client: &mut Client,
-        statements: &Statements,
+        line: &mut Line,
         seat: &Seat,
     ) -> Result<Duration, tokio_postgres::Error> {
+        let Line { client, statements } = line;
         let exclusive = self.is_leader || self.id.is_none() || self.force_exclusive;
         let transaction = client.transaction().await?;
         let lock = if exclusive { &statements.exclusive } else { &statements.shared };

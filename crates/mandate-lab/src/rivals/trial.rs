@@ -28,15 +28,15 @@ const SPARE: u64 = 2;
 
 /// What an election stands on.
 pub trait Ground {
-    /// Where its server listens on loopback.
-    fn port(&self) -> u16;
+    /// Where its server listens on loopback, if it can be put behind a relay.
+    fn port(&self) -> Option<u16>;
 
-    /// A process with these members ([`crowd`](super::crowd)), which find the server at this port: its own, or a
-    /// relay's.
-    fn members(&self, members: Range<u64>, port: u16) -> Command;
+    /// A process with these members ([`crowd`](super::crowd)), which find the server behind the relay at this port,
+    /// if there is one.
+    fn members(&self, members: Range<u64>, port: Option<u16>) -> Command;
 
-    /// What the server has used of the processors up to now.
-    fn cpu_time(&self) -> Duration;
+    /// What the server has used of the processors up to now, where that can be seen.
+    fn cpu_time(&self) -> Option<Duration>;
 
     /// Transactions up to now, where they are counted.
     fn transactions(&self) -> Option<u64>;
@@ -86,6 +86,9 @@ pub enum TrialError {
     /// What members elect by could not be put behind a relay.
     #[error("could not set up a relay: {0}")]
     Relay(#[from] std::io::Error),
+    /// It is not known where the server listens.
+    #[error("the way to this server cannot be cut: use a private one")]
+    NoRelay,
     /// The server would not.
     #[error("the server could not be made to give the leader up: {0}")]
     GiveUp(Box<dyn Error + Send + Sync>),
@@ -97,7 +100,16 @@ pub fn run(
     plan: &Plan,
     mut tell: impl FnMut(),
 ) -> Result<Figures, TrialError> {
-    let mut trial = Trial::start(ground, *plan)?;
+    let mut trial = match Trial::start(ground, *plan) {
+        Ok(trial) => trial,
+        // An election that so many cannot even join is one that breaks there.
+        Err(TrialError::Field(error @ FieldError::NotInTime { .. })) => {
+            let standing = Standing { members: plan.members, ..Standing::default() };
+            let stopped = Some(error.to_string());
+            return Ok(Measured::default().figures(&standing, &Seen::default(), stopped));
+        }
+        Err(error) => return Err(error),
+    };
     let standing = trial.stand();
     let mut measured = Measured::default();
     let mut stopped = None;
@@ -142,9 +154,11 @@ struct Trial<'a> {
 impl<'a> Trial<'a> {
     /// Starts the members: single ones first, so that one of them leads.
     fn start(ground: &'a dyn Ground, plan: Plan) -> Result<Self, TrialError> {
-        let server = SocketAddr::from((Ipv4Addr::LOCALHOST, ground.port()));
         let cables = match plan.cause {
-            Cause::Cut | Cause::GivenUp => Some(Cables::to(server)?),
+            Cause::Cut | Cause::GivenUp => {
+                let port = ground.port().ok_or(TrialError::NoRelay)?;
+                Some(Cables::to(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?)
+            }
             Cause::Kill | Cause::Pause | Cause::Handover => None,
         };
         let field = Field::new()?;
@@ -164,7 +178,7 @@ impl<'a> Trial<'a> {
 
     /// How long members may take to join.
     fn patience(&self) -> Duration {
-        Duration::from_secs(30) + self.plan.bound + Duration::from_millis(50 * self.plan.members)
+        Duration::from_secs(30) + self.plan.bound + Duration::from_millis(20 * self.plan.members)
     }
 
     /// Starts a process with so many members.
@@ -172,8 +186,8 @@ impl<'a> Trial<'a> {
         let members = self.next_member..self.next_member + number;
         self.next_member = members.end;
         let port = match &mut self.cables {
-            Some(cables) if number == 1 => cables.lay(members.start)?,
-            _ => self.ground.port(),
+            Some(cables) if number == 1 => Some(cables.lay(members.start)?),
+            _ => None,
         };
         let command = self.ground.members(members.clone(), port);
         Ok(self.field.start(members, command, self.patience())?)
@@ -189,7 +203,7 @@ impl<'a> Trial<'a> {
             let began = Instant::now();
             self.field.watch(self.plan.standing);
             let seconds = began.elapsed().as_secs_f64();
-            let used = self.ground.cpu_time().saturating_sub(cpu);
+            let used = cpu.and_then(|before| Some(self.ground.cpu_time()?.saturating_sub(before)));
             let counted =
                 transactions.and_then(|before| Some(self.ground.transactions()? - before));
             standing = Standing {
@@ -197,7 +211,7 @@ impl<'a> Trial<'a> {
                 joined_in: self.joining,
                 round: self.field.round().map(|(round, _)| round),
                 transactions_per_s: counted.map(|counted| counted as f64 / seconds),
-                cpu: used.as_secs_f64() / seconds,
+                cpu: used.map(|used| used.as_secs_f64() / seconds),
                 evictions: self.field.evictions(),
                 losses: self.field.losses(),
             };

@@ -118,6 +118,21 @@ fn in_shadow_mode_it_is_only_said() {
     assert_eq!(cluster.leader(1), before);
 }
 
+/// `mandate lab steer`, short: on an emulated network, from the worst place to the best.
+#[test]
+fn over_three_data_centres_the_best_by_arithmetic_leads() {
+    let mut command = mandate();
+    command.args(["lab", "steer", "--only", "all at D1", "--rate", "30", "--length", "500ms"]);
+    let output = command.args(["-o", "json"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let report: serde_json::Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
+    assert!(output.status.success(), "{report:#}");
+    let setting = &report["settings"][0];
+    assert!(["p4", "p5"].contains(&setting["steered"]["leader"].as_str().unwrap()), "{report:#}");
+    assert!(setting["share_of_worst"].as_f64().unwrap() < 0.6, "{report:#}");
+}
+
 #[test]
 fn what_cannot_work_is_refused_with_a_reason() {
     let refused = |group: &Group, flags: &[&str]| {

@@ -183,8 +183,7 @@ impl Endpoint {
 
     /// Where it is in the log, and whom it takes for the leader.
     pub fn position(&self, within: Duration) -> Result<Position, EtcdError> {
-        let status: Status =
-            self.call("status", "/v3/maintenance/status", &json!({}), within)?;
+        let status: Status = self.call("status", "/v3/maintenance/status", &json!({}), within)?;
         let member = EtcdId(status.header.member_id);
         let leader = (status.leader != 0).then_some(EtcdId(status.leader));
         Ok(Position {
@@ -456,7 +455,8 @@ mod tests {
 
     #[test]
     fn what_etcd_complains_of_is_told() {
-        let text = r#"{"error":"etcdserver: not leader","code":9,"message":"etcdserver: not leader"}"#;
+        let text =
+            r#"{"error":"etcdserver: not leader","code":9,"message":"etcdserver: not leader"}"#;
         assert_eq!(complaint(text), "etcdserver: not leader");
         assert_eq!(complaint("404 page not found\n"), "404 page not found");
     }

@@ -18,7 +18,8 @@ pub fn writes(metrics: &str) -> u64 {
     let lines = metrics.lines().filter_map(|line| line.strip_prefix("grpc_server_handled_total{"));
     let counted = lines.filter_map(|line| {
         let (labels, value) = line.split_once('}')?;
-        let is_write = WRITES.iter().any(|call| labels.contains(&format!("grpc_method=\"{call}\"")));
+        let is_write =
+            WRITES.iter().any(|call| labels.contains(&format!("grpc_method=\"{call}\"")));
         let is_done = labels.contains("grpc_code=\"OK\"");
         (is_write && is_done).then(|| value.trim().parse::<f64>().ok())?
     });

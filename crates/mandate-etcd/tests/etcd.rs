@@ -8,7 +8,9 @@ use mandate_etcd::client::{Access, Endpoint, EtcdError};
 use mandate_etcd::figures::writes;
 use mandate_servers::Server;
 use mandate_servers::etcd::{Etcd, EtcdConfig, EtcdTls};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, IsCa, KeyPair,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

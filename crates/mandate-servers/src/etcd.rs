@@ -153,8 +153,7 @@ impl Server for Etcd {
 
     fn start(&mut self) -> Result<(), ServerError> {
         let (mut command, client) = (self.command()?, self.config.client);
-        self.instance
-            .launch(&mut command, |_| TcpStream::connect_timeout(&client, ANSWER).is_ok())
+        self.instance.launch(&mut command, |_| TcpStream::connect_timeout(&client, ANSWER).is_ok())
     }
 
     fn stop(&mut self) -> Result<(), ServerError> {

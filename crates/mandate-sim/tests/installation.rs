@@ -13,10 +13,10 @@ fn seeds(count: u64, max_failures: usize, mutant: Option<Mutant>) -> Summary {
 }
 
 #[test]
-fn fifty_thousand_seeds_violate_nothing() {
-    let summary = seeds(50_000, 3, None);
+fn twenty_thousand_seeds_violate_nothing() {
+    let summary = seeds(20_000, 3, None);
     assert_eq!(summary.failures, []);
-    assert!(summary.reigns > 400_000, "eight leaders a run: {}", summary.reigns);
+    assert!(summary.reigns > 160_000, "eight leaders a run: {}", summary.reigns);
 }
 
 /// The invariant of correctness that caught the mutant; it may upset liveness before.

@@ -15,10 +15,10 @@ fn seeds(count: u64, max_failures: usize, mutant: Option<Mutant>) -> Summary {
 }
 
 #[test]
-fn twelve_thousand_seeds_violate_nothing() {
-    let summary = seeds(12_000, 3, None);
+fn five_thousand_seeds_violate_nothing() {
+    let summary = seeds(5_000, 3, None);
     assert_eq!(summary.failures, []);
-    assert!(summary.reigns > 60_000, "five leaders a run: {}", summary.reigns);
+    assert!(summary.reigns > 25_000, "five leaders a run: {}", summary.reigns);
 }
 
 /// The invariants that the mutant broke.

@@ -103,8 +103,7 @@ pub(crate) fn run(args: &RivalArgs, format: Format) -> anyhow::Result<Exit> {
     if let ([], [side, ..]) = (&sides[..], &too_large[..]) {
         anyhow::bail!(side.too_large().unwrap_or_default());
     }
-    let faults =
-        Faults { cause, number: args.kills, bound: args.bound, standing: args.standing };
+    let faults = Faults { cause, number: args.kills, bound: args.bound, standing: args.standing };
     let bar = output::progress(u64::from(args.kills) * sides.len() as u64, "faults");
     for (index, side) in sides.iter().enumerate() {
         let figures = side.run(&faults, || bar.inc(1))?;
@@ -175,7 +174,10 @@ fn row(document: &Document) -> String {
     );
     if let Some(stopped) = &figures.stopped {
         let why = stopped.lines().next().unwrap_or_default();
-        row += &format!("   after {} ended early: {why}", output::plural(figures.answered as u64, "fault"));
+        row += &format!(
+            "   after {} ended early: {why}",
+            output::plural(figures.answered as u64, "fault")
+        );
     }
     row
 }

@@ -76,8 +76,7 @@ pub(crate) struct Side {
 impl Side {
     /// Why it cannot be tried at this size, if it cannot.
     pub(super) fn too_large(&self) -> Option<String> {
-        let is_too_large =
-            self.rival == Rival::AdvisoryLock && self.members > MOST_CONNECTIONS;
+        let is_too_large = self.rival == Rival::AdvisoryLock && self.members > MOST_CONNECTIONS;
         is_too_large.then(|| {
             format!(
                 "{}: whoever waits for the lock has a connection of its own, and PostgreSQL has a \

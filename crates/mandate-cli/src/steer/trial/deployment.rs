@@ -66,7 +66,8 @@ pub(super) fn topology(
             _ => 0.0,
         };
         let site = names[centre];
-        text += &format!("[[server]]\nid = 'p{server}'\nsite = '{site}'\nrequests = {requests:?}\n");
+        text +=
+            &format!("[[server]]\nid = 'p{server}'\nsite = '{site}'\nrequests = {requests:?}\n");
     }
     Topology::parse(&text).expect("the paper's deployments are topologies")
 }

@@ -90,6 +90,45 @@ fn a_leader_of_zookeepers_recipe_that_was_stopped_acts_beside_its_successor() {
 }
 
 #[test]
+fn several_are_compared_in_one_run_a_line_each() {
+    let compare = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mandate"));
+        command.args(["lab", "rival", "--kills", "1", "--standing", "500ms", "--round", "500ms"]);
+        let output = command.args(args).args(["-o", "json"]).output().expect("the program runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (text(&output.stdout), text(&output.stderr))
+    };
+    let (lines, said) = compare(&["advisory-lock", "mandate-fenced", "--members", "4"]);
+    let reports = lines.lines().map(|line| serde_json::from_str(line).expect("a line each"));
+    let reports: Vec<Value> = reports.collect();
+    let seen: Vec<_> = reports.iter().map(|report| report["rival"].as_str().unwrap()).collect();
+    assert_eq!(seen, ["advisory-lock", "mandate-fenced"], "{said}");
+    assert!(reports.iter().all(|report| report["answered"] == 1), "{lines}");
+
+    // What is too large for one is left out, and told.
+    let (report, said) = compare(&["advisory-lock", "--members", "3,950"]);
+    let report: Value = serde_json::from_str(&report).expect("one report");
+    assert_eq!(report["members"], 3);
+    assert!(said.contains("at most 900 members"), "{said}");
+}
+
+#[test]
+fn a_large_group_on_a_database_is_struck_like_a_small_one() {
+    let failover = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mandate"));
+        command.args(["lab", "failover", "--members", "30", "--kills", "1", "-o", "json"]);
+        command.args(args).output().expect("the program runs")
+    };
+    let output = failover(&["--engine", "sql", "--server", "postgres", "--lease", "500ms"]);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+    assert!(output.status.success(), "{report:#}");
+    assert_eq!((&report["engine"], &report["kills"]), (&"sql".into(), &1.into()));
+    assert_eq!((&report["overlap_ms"], &report["members"]), (&0.0.into(), &30.into()));
+    let refused = failover(&[]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--engine sql"), "{refused:?}");
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_with_a_reason() {
     let refused = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mandate"));

@@ -267,8 +267,10 @@ impl<'a> Trial<'a> {
                 (leader, since) = (leads, Instant::now());
             }
             let leads = leads?;
-            if !field.is_single(leads) && asked != Some(leads) {
-                asked = Some(leads);
+            // Once it has had the time to see who could follow it.
+            let may_ask = since.elapsed() >= PEACE && asked != Some((leads, since));
+            if !field.is_single(leads) && may_ask {
+                asked = Some((leads, since));
                 return field.tell(leads, &format!("resign {leads}")).err().map(Err);
             }
             (field.is_single(leads) && since.elapsed() >= PEACE).then_some(Ok(leads))

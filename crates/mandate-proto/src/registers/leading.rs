@@ -242,18 +242,22 @@ impl Member {
     }
 
     fn swept(&mut self, rows: Vec<MemberRow>, now: Instant, effects: &mut Fx) {
-        let had_none = self.leading.successors.is_empty();
-        let Leading { roster, pace, .. } = &mut *self.leading;
+        let before = self.leading.successors;
+        let Leading { roster, pace, next_sweep, .. } = &mut *self.leading;
         let limits = (pace.round, self.config.missed);
         if roster.swept(rows, self.config.me, limits, now) {
             pace.contended(&self.config, now);
         } else {
             pace.calm(&self.config, now);
         }
+        let is_young = roster.looks_again(self.config.me, pace.round);
+        if is_young {
+            *next_sweep = now + self.config.renew_every(pace.round);
+        }
         self.plan(effects);
         // Those who are to follow should know it before they have to.
-        if had_none
-            && !self.leading.successors.is_empty()
+        if (before.is_empty() || is_young)
+            && self.leading.successors != before
             && let Some(claim) = &mut self.claim
         {
             claim.next = claim.next.min(now);

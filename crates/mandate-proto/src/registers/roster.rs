@@ -33,7 +33,9 @@ struct Seen {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Roster {
     members: BTreeMap<MemberId, Seen>,
-    /// When the last sweep was answered.
+    /// When the first sweep was answered,
+    first: Option<Instant>,
+    /// and the last.
     last: Option<Instant>,
     /// Rows to remove, with the counters that stood still.
     pub(super) due: VecDeque<(Holder, u64)>,
@@ -54,6 +56,7 @@ impl Roster {
         now: Instant,
     ) -> bool {
         let looked = self.last.replace(now);
+        self.first.get_or_insert(now);
         let counted = looked.map_or(Duration::ZERO, |last| (now - last).min(round));
         let mut contended = false;
         let mut members = BTreeMap::new();
@@ -109,11 +112,24 @@ impl Roster {
         self.members.values().filter(|s| s.row.score.is_some()).map(|s| s.row.holder.member)
     }
 
+    /// Whether to look again before the round is over: it is our first, and of those who could succeed us fewer have
+    /// given a sign of life than there are places. A leader that dies young should have named someone who lives.
+    pub(super) fn looks_again(&self, me: MemberId, round: Duration) -> bool {
+        let is_young = self.first.zip(self.last).is_none_or(|(first, last)| last - first < round);
+        let others = self.members.values().filter(|seen| seen.row.holder.member != me);
+        let others = others.filter(|seen| seen.row.score.is_some());
+        let (living, all) = others.fold((0, 0), |(living, all), seen| {
+            (living + usize::from(seen.is_alive), all + 1)
+        });
+        is_young && living < all.min(MAX_SUCCESSORS)
+    }
+
     /// The best of the living: by score, then by how long they have been there. Who is a successor
     /// already stays in its place unless another is better by `threshold`.
     ///
     /// A row may be that of a leader that has just died, and the eldest of all. So those come first that have given a
-    /// sign of life, or that the leader before has named; others only where there is nobody else.
+    /// sign of life, or that the leader before has named; others only where there is nobody else, and of those the
+    /// youngest first: the dead are rather among the elder.
     pub(super) fn successors(
         &self,
         me: MemberId,
@@ -134,7 +150,12 @@ impl Roster {
             .collect();
         let mut chosen = Vec::new();
         for place in 0..MAX_SUCCESSORS {
-            let best = left.iter().max_by_key(|(score, row)| (*score, Reverse(row.holder)));
+            let age = |row: &MemberRow| (row.holder.incarnation, row.holder.member);
+            let best = if some_live {
+                left.iter().max_by_key(|(score, row)| (*score, Reverse(age(row))))
+            } else {
+                left.iter().max_by_key(|(score, row)| (*score, age(row)))
+            };
             let Some((best_score, best)) = best.copied() else { break };
             let incumbent = before.iter().nth(place);
             let incumbent = left.iter().find(|(_, row)| Some(row.holder.member) == incumbent);
@@ -233,10 +254,13 @@ mod tests {
         assert!(!roster.swept([again].into(), ME, (ROUND, 2), at(4000)));
     }
 
+    /// Of members that all live.
     fn successors(scores: &[f64], before: &Successors) -> Successors {
         let mut roster = Roster::default();
-        let rows = scores.iter().zip(1..).map(|(score, id)| row(id, 0, *score)).collect();
-        roster.swept(rows, ME, (ROUND, 2), at(0));
+        for counter in 0..2 {
+            let rows = scores.iter().zip(1..).map(|(score, id)| row(id, counter, *score));
+            roster.swept(rows.collect(), ME, (ROUND, 2), at(counter * 2000));
+        }
         roster.successors(ME, before, (0.1, ROUND))
     }
 
@@ -245,6 +269,15 @@ mod tests {
         let ids = |s: Successors| s.iter().map(MemberId::get).collect::<Vec<_>>();
         let none = Successors::default();
         assert_eq!(ids(successors(&[9.0, 1.0, 5.0, 1.0], &none)), [3, 2, 4], "and never itself");
+        let mut again = row(2, 1, 1.0);
+        again.holder.incarnation = Incarnation::new(9);
+        let mut roster = Roster::default();
+        for counter in 0..2 {
+            let rows = [row(1, counter, 1.0), MemberRow { counter, ..again }, row(3, counter, 1.0)];
+            roster.swept(rows.into(), ME, (ROUND, 2), at(counter * 2000));
+        }
+        let chosen = ids(roster.successors(ME, &none, (0.1, ROUND)));
+        assert_eq!(chosen, [3, 2], "p2 has come back, and is the youngest");
     }
 
     #[test]
@@ -255,9 +288,28 @@ mod tests {
         roster.swept(rows(&[0, 7, 7, 7]), ME, (ROUND, 2), at(0));
         let named = [MemberId::new(3)].into_iter().collect();
         assert_eq!(ids(roster.successors(ME, &named, (0.1, ROUND))), [3]);
-        assert_eq!(ids(roster.successors(ME, &Successors::default(), (0.1, ROUND))), [2, 3, 4]);
-        roster.swept(rows(&[0, 7, 8, 8]), ME, (ROUND, 2), at(1000));
+        let nobody = Successors::default();
+        let chosen = ids(roster.successors(ME, &nobody, (0.1, ROUND)));
+        assert_eq!(chosen, [4, 3, 2], "the youngest, of those of whom nothing is known");
+        assert!(roster.looks_again(ME, ROUND));
+        roster.swept(rows(&[0, 7, 8, 8]), ME, (ROUND, 2), at(500));
         assert_eq!(ids(roster.successors(ME, &named, (0.1, ROUND))), [3, 4]);
+        assert!(roster.looks_again(ME, ROUND), "there are three places");
+        roster.swept(rows(&[0, 8, 8, 8]), ME, (ROUND, 2), at(1000));
+        assert!(!roster.looks_again(ME, ROUND));
+        roster.swept(rows(&[0, 8, 8, 8, 3]), ME, (ROUND, 2), at(3000));
+        assert!(!roster.looks_again(ME, ROUND));
+    }
+
+    #[test]
+    fn who_never_gives_a_sign_of_life_is_looked_for_in_the_first_round_only() {
+        let mut roster = Roster::default();
+        for ms in [0, 500, 1000, 1500] {
+            roster.swept(rows(&[0, 7]), ME, (ROUND, 2), at(ms));
+            assert!(roster.looks_again(ME, ROUND), "after {ms} ms");
+        }
+        roster.swept(rows(&[0, 7]), ME, (ROUND, 2), at(2000));
+        assert!(!roster.looks_again(ME, ROUND));
     }
 
     #[test]

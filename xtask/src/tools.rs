@@ -82,8 +82,9 @@ pub(crate) fn ensure_etcd() -> anyhow::Result<()> {
 
 /// What builds the Kafka client that is part of the ledger engine.
 pub(crate) fn ensure_c_compiler() -> anyhow::Result<()> {
-    let present = || has("make") && has("gcc") && has("g++");
-    let packages = ["make", "gcc", "g++", "libc6-dev"];
+    let openssl = || succeeds(Command::new("pkg-config").args(["--exists", "openssl"]));
+    let present = || has("make") && has("gcc") && has("g++") && openssl();
+    let packages = ["make", "gcc", "g++", "libc6-dev", "pkg-config", "libssl-dev"];
     ensure_packages(&packages, present, "the Kafka client is built from source")
 }
 

@@ -13,6 +13,7 @@ mod groups;
 mod init;
 mod input;
 mod lab;
+mod ledger;
 mod local;
 mod logging;
 mod mutants;

@@ -11,6 +11,7 @@ use mandate_runtime::Start;
 use crate::certs::CertsArgs;
 use crate::client::ApiArgs;
 use crate::demo::DemoArgs;
+use crate::ledger::ReachArgs;
 use crate::mutants::MutantName;
 use crate::output::Format;
 use crate::run::{BecomeArgs, GuardArgs, RunArgs};
@@ -84,7 +85,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: SqlCommand,
     },
-    /// Who leads, as the local daemon knows it, or as a database says.
+    /// Who leads, as the local daemon knows it, or as a database or a broker says.
     Status(AskArgs),
     /// The last elections.
     History(AskArgs),
@@ -302,13 +303,15 @@ impl StartArgs {
     }
 }
 
-/// Who is asked: the local daemon, or with `--url` and `--group` a database.
+/// Who is asked: the local daemon; or, with `--group`, a database (`--url`) or a broker (`--brokers`).
 #[derive(Debug, clap::Args)]
 pub(crate) struct AskArgs {
     #[command(flatten)]
     pub(crate) api: ApiArgs,
     #[command(flatten)]
     pub(crate) database: WhereArgs,
+    #[command(flatten)]
+    pub(crate) ledger: ReachArgs,
 }
 
 #[derive(Debug, clap::Args)]

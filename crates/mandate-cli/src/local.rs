@@ -5,12 +5,16 @@ use anyhow::Context;
 use crate::args::{AskArgs, ExplainArgs, TransferArgs};
 use crate::client::{ApiArgs, Client};
 use crate::exit::Exit;
+use crate::ledger::{RoleMapDocument, show as ledger};
 use crate::node::chronicle::EventDocument;
 use crate::node::document::{ElectionDocument, StatusDocument};
 use crate::output::{self, Format};
 use crate::sql::show;
 
 pub(crate) fn status(args: &AskArgs, format: Format) -> anyhow::Result<Exit> {
+    if args.ledger.brokers.is_some() {
+        return ledger::status(&args.ledger, args.database.group.as_deref(), format);
+    }
     if let Some(address) = args.database.address()? {
         return show::status(&address, &args.database, format);
     }
@@ -24,6 +28,9 @@ pub(crate) fn status(args: &AskArgs, format: Format) -> anyhow::Result<Exit> {
 
 fn status_text(status: &StatusDocument) -> String {
     let StatusDocument { member, group, .. } = status;
+    if let Some(map) = &status.role_map {
+        return map_text(status, map);
+    }
     // Not with NFD-L.
     let term = status.term.map_or_else(String::new, |term| format!(" in term {term}"));
     let mut text = match &status.leader {
@@ -52,7 +59,24 @@ fn status_text(status: &StatusDocument) -> String {
     text
 }
 
+/// The same, of a member of a group on a ledger.
+fn map_text(status: &StatusDocument, map: &RoleMapDocument) -> String {
+    let StatusDocument { member, group, guarantee, .. } = status;
+    let does = match (map.waiting_ms, map.roles_led, map.roles) {
+        (Some(_), ..) => "waits to be assigned something".into(),
+        (None, 0, _) => "stands by".into(),
+        (None, _, 1) => "LEADS".into(),
+        (None, led, roles) => format!("LEADS {led} of {roles} roles"),
+    };
+    format!("{member} of {group} {does}\n\n  guarantee   {guarantee}\n{}", map.text())
+        .trim_end()
+        .to_owned()
+}
+
 pub(crate) fn history(args: &AskArgs, format: Format) -> anyhow::Result<Exit> {
+    if args.ledger.brokers.is_some() {
+        return ledger::history(&args.ledger, args.database.group.as_deref(), format);
+    }
     if let Some(address) = args.database.address()? {
         return show::history(&address, &args.database, format);
     }
@@ -62,22 +86,32 @@ pub(crate) fn history(args: &AskArgs, format: Format) -> anyhow::Result<Exit> {
         Format::Text if elections.is_empty() => output::print("no election has ended yet")?,
         Format::Text => {
             for election in &elections {
-                output::print(format!(
-                    "term {:<4} {:<5} {:<20} selection {:>8.1} ms, installation {:>8.1} ms",
-                    election.term,
-                    election.leader,
-                    election.cause,
-                    election.selection_ms,
-                    election.installation_ms
-                ))?;
+                output::print(history_line(election))?;
             }
         }
     }
     Ok(Exit::Success)
 }
 
+fn history_line(election: &ElectionDocument) -> String {
+    let ElectionDocument { term, leader, cause, .. } = election;
+    match election.partition {
+        Some(partition) => format!(
+            "partition {partition:<5} term {term:<8} {leader}, {}",
+            election.ended.as_deref().map_or("leads".into(), |how| format!("ended: {how}"))
+        ),
+        None => format!(
+            "term {term:<4} {leader:<5} {cause:<20} selection {:>8.1} ms, installation {:>8.1} ms",
+            election.selection_ms, election.installation_ms
+        ),
+    }
+}
+
 pub(crate) fn explain(args: &ExplainArgs, format: Format) -> anyhow::Result<Exit> {
-    let AskArgs { api, database } = &args.ask;
+    let AskArgs { api, database, ledger } = &args.ask;
+    if ledger.brokers.is_some() {
+        return ledger::explain();
+    }
     if let Some(address) = database.address()? {
         return show::explain(&address, database, args.term, format);
     }
@@ -97,6 +131,12 @@ pub(crate) fn explain(args: &ExplainArgs, format: Format) -> anyhow::Result<Exit
 }
 
 fn explain_text(election: &ElectionDocument) -> String {
+    if let Some(partition) = election.partition {
+        return format!(
+            "{} led partition {partition} in term {}: {}. On a ledger nobody stands for election, and there are no scores.",
+            election.leader, election.term, election.why
+        );
+    }
     let former = election.former.as_deref().unwrap_or("nobody");
     let mut text = format!(
         "{} leads in term {}, after {former}. Cause: {}.\nSelection took {:.1} ms{}, installation {:.1} ms.\n",
@@ -130,6 +170,9 @@ fn explain_text(election: &ElectionDocument) -> String {
 }
 
 pub(crate) fn observe(args: &AskArgs, format: Format) -> anyhow::Result<Exit> {
+    if args.ledger.brokers.is_some() {
+        return ledger::observe(&args.ledger, args.database.group.as_deref(), format);
+    }
     if let Some(address) = args.database.address()? {
         return show::observe(&address, &args.database, format);
     }

@@ -93,15 +93,18 @@ impl Elections {
     }
 
     pub(crate) fn tell(&mut self, event: &Event, held: impl Fn(Partition) -> Option<Holding>) {
-        let (partition, begins) = match event {
-            Event::Acquired { partition, .. } => (*partition, true),
-            Event::Ended { partition, .. } => (*partition, false),
-            _ => return,
-        };
-        for one in self.open.iter_mut().filter(|one| one.partition == partition) {
-            match held(partition).filter(|_| begins) {
-                Some(holding) => one.begin(holding),
-                None => one.end(),
+        let concerns =
+            |one: &&mut Open| event.partition().is_none_or(|about| about == one.partition);
+        for one in self.open.iter_mut().filter(concerns) {
+            // Why, before what follows from it.
+            one.tell(event);
+            match event {
+                Event::Acquired { partition, .. } => match held(*partition) {
+                    Some(holding) => one.begin(holding),
+                    None => one.end(),
+                },
+                Event::Ended { .. } => one.end(),
+                _ => {}
             }
         }
     }
@@ -125,7 +128,7 @@ impl Elections {
                 is_meant
             }
             Command::Transfer { done, .. } => {
-                let _ = done.send(Err(NoTransfer::Unsupported));
+                let _ = done.send(Err(NoTransfer::Assigned));
                 false
             }
             Command::Figures(_) => false,
@@ -161,6 +164,11 @@ impl Open {
         let held = self.held(holding);
         let term = holding.term.unwrap_or(Term::NONE);
         self.office.tell(Told::Changed(State::Leading { term }), held);
+    }
+
+    fn tell(&mut self, event: &Event) {
+        // Nobody renews or withdraws anything by this.
+        self.office.tell(Told::OnLedger(*event), None);
     }
 
     fn end(&mut self) {

@@ -206,7 +206,7 @@ impl<M: Member> Driver<M> {
                             self.ending.push(partition);
                         }
                         has_left |= event == Event::Left && self.machine.deadline().is_none();
-                        tracing::debug!(?event, "told");
+                        log(&event);
                         let (machine, clock) = (&self.machine, self.board.clock());
                         self.elections.tell(&event, |one| machine.mandate(one, clock.now()));
                         self.board.tell(event);
@@ -234,5 +234,27 @@ impl<M: Member> Driver<M> {
         for partition in (0..self.board.layout().partitions()).map(Partition::new) {
             self.board.publish(partition, self.machine.mandate(partition, now));
         }
+        let assigned = |partition| self.machine.is_assigned(partition);
+        self.board.noted().settle(assigned, self.machine.waiting_since());
+    }
+}
+
+/// What an operator should look at is a warning.
+fn log(event: &Event) {
+    match event {
+        Event::Dry { partition } => tracing::warn!(
+            "{partition} is dry: it is assigned to this member, and nothing came for a whole threshold by which it could be \
+             led; it is given back"
+        ),
+        Event::BarrierStuck { .. } => tracing::warn!(
+            "the barrier is stuck: this member waits to be assigned something for longer than any member may hold that up"
+        ),
+        Event::DrainOverran { partition } => {
+            tracing::warn!("work on {partition} took longer than is allowed, and it was released")
+        }
+        Event::WentBack { partition, from, to } => tracing::warn!(
+            "the offsets of {partition} went back, from term {from} to {to}: was the topic made anew?"
+        ),
+        event => tracing::debug!(?event, "told"),
     }
 }

@@ -55,6 +55,28 @@ pub enum LedgerError {
         /// `group.max.session.timeout.ms`.
         longest_ms: u64,
     },
+    /// The same, of a broker that does not tell its limits.
+    #[error(
+        "the broker does not grant sessions of {wanted_ms} ms: ask for one within its group.min.session.timeout.ms and \
+         group.max.session.timeout.ms (6 s will do on a broker that nobody has tuned), or change those"
+    )]
+    SessionRefused {
+        /// What was asked for.
+        wanted_ms: u64,
+    },
+    /// What nothing can be promised without, and the broker does not tell.
+    #[error(
+        "the broker does not tell its {0}, and decides it alone: allow DescribeConfigs on the cluster, or use the classic \
+         protocol"
+    )]
+    Untold(&'static str),
+    /// A protocol in which nothing proves who owns a partition.
+    #[error(
+        "nothing can be led exclusively in the consumer protocol (group.protocol=consumer): its offset commits do not extend \
+         the session, so that one that was taken does not prove that nobody else has the partition by now; use the \
+         classic protocol, or non-exclusive mode"
+    )]
+    CannotExclude,
     /// A setting that the engine decides.
     #[error("{0} is decided by the engine, and cannot be set")]
     Owned(String),
@@ -96,6 +118,12 @@ pub enum LedgerError {
         /// What went wrong.
         reason: String,
     },
+    /// Another process has taken this member's static name.
+    #[error(
+        "another process has joined the group as {0} (group.instance.id), and replaces this one for good: give each process a \
+         name of its own"
+    )]
+    Replaced(String),
     /// The client gave up for good.
     #[error("the client has failed for good: {0}")]
     Fatal(String),

@@ -10,6 +10,7 @@
 //! | `kafka` | Kafka (feature `kafka`) |
 //! | [`engine`] | the loop that drives a member |
 //! | [`roles`] | the handle: who leads what, without a lock |
+//! | [`standing`] | what a member can say of itself |
 
 mod elections;
 pub mod engine;
@@ -18,10 +19,12 @@ pub mod kafka;
 pub mod ledger;
 pub mod memory;
 pub mod roles;
+pub mod standing;
 
 pub use engine::{Setup, StartError, start};
 pub use ledger::{Ledger, LedgerError, Member};
 pub use roles::{Change, Roles, Work};
+pub use standing::{Counts, Lead, PartitionStanding, Standing};
 
 #[cfg(all(doctest, feature = "kafka"))]
 #[doc = include_str!("../../../docs/ledger.md")]

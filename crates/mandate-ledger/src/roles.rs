@@ -3,8 +3,8 @@
 //! [`Roles::is_leader`] is a load and a look at the clock: no lock, no queue, whatever the number of roles. The
 //! driver writes, before anything that it does can be seen elsewhere, what its machine holds of each partition.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mandate_proto::identity::Term;
@@ -15,6 +15,7 @@ use mandate_runtime::{Election, Office};
 use tokio::sync::{Notify, broadcast, mpsc, watch};
 
 use crate::elections::Wanted;
+use crate::standing::{Noted, Standing};
 
 /// Changes that a slow listener may be behind; older ones are lost to it, and it is told so.
 const CHANGES: usize = 1024;
@@ -39,13 +40,16 @@ pub(crate) struct Board {
     /// Told when work on some partition has ended.
     pub(crate) idle: Notify,
     changes: broadcast::Sender<Change>,
+    /// For people and for monitoring: nothing is decided by it, and whoever asks who leads does not wait for it.
+    noted: Mutex<Noted>,
 }
 
 impl Board {
     pub(crate) fn new(clock: Clock, layout: Layout) -> Arc<Self> {
         let slots = (0..layout.partitions()).map(|_| Slot::default()).collect();
         let (changes, _) = broadcast::channel(CHANGES);
-        Arc::new(Board { clock, layout, slots, idle: Notify::new(), changes })
+        let noted = Mutex::new(Noted::new(layout));
+        Arc::new(Board { clock, layout, slots, idle: Notify::new(), changes, noted })
     }
 
     fn slot(&self, partition: Partition) -> Option<&Slot> {
@@ -69,7 +73,12 @@ impl Board {
         self.slot(partition).is_some_and(|slot| slot.working.load(Ordering::SeqCst) > 0)
     }
 
+    pub(crate) fn noted(&self) -> MutexGuard<'_, Noted> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn tell(&self, event: Event) {
+        self.noted().tell(&event, self.clock.now());
         // Nobody listens, perhaps.
         let _ = self.changes.send(Change { event, layout: self.layout });
     }
@@ -94,16 +103,8 @@ pub struct Change {
 impl Change {
     /// The roles that it concerns; none, if it concerns the member as a whole.
     pub fn roles(&self) -> impl Iterator<Item = RoleId> + use<> {
-        let partition = match self.event {
-            Event::Acquired { partition, .. }
-            | Event::Ended { partition, .. }
-            | Event::DrainOverran { partition }
-            | Event::Dry { partition }
-            | Event::WentBack { partition, .. } => Some(partition),
-            Event::BarrierStuck { .. } | Event::Failed { .. } | Event::Left => None,
-        };
         let layout = self.layout;
-        partition.into_iter().flat_map(move |partition| layout.roles_of(partition))
+        self.event.partition().into_iter().flat_map(move |partition| layout.roles_of(partition))
     }
 }
 
@@ -165,6 +166,17 @@ impl Roles {
         self.board.slot(partition)?.working.fetch_add(1, Ordering::SeqCst);
         let work = Work { board: self.board.clone(), partition };
         self.is_leader(role).then_some(work)
+    }
+
+    /// What this member can say of itself, partition by partition: for people, and for monitoring.
+    pub fn standing(&self) -> Standing {
+        let held = |partition| {
+            let slot = self.board.slot(partition)?;
+            let (term, until) =
+                (slot.term.load(Ordering::SeqCst), slot.until.load(Ordering::SeqCst));
+            (until > 0).then(|| (Term::new(term), Instant::from_nanos(until)))
+        };
+        self.board.noted().standing(self.board.layout, self.board.clock.now(), held)
     }
 
     /// How roles are mapped to partitions, and keys to roles.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use mandate_proto::detector::configurator::Infeasible;
 use mandate_proto::identity::MemberId;
+use mandate_proto::neli;
 use mandate_proto::nfd_l;
 use mandate_proto::pole::member;
 pub use mandate_proto::pole::member::{
@@ -68,6 +69,8 @@ pub enum Event {
     DuplicateId,
     /// Something that only happens to elections on a database.
     OnDatabase(registers::Event),
+    /// Something that only happens to roles on a ledger.
+    OnLedger(neli::Event),
 }
 
 impl From<member::Event> for Event {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mandate_proto::identity::{MemberId, Term};
-use mandate_proto::registers::{Reason, Statement};
+use mandate_proto::registers::{Reason, RoleId, Statement};
 use tokio::sync::broadcast;
 
 use crate::batch::{Batch, Done, Step};
@@ -63,6 +63,19 @@ pub struct MemberEntry {
     pub score: Option<Vec<f64>>,
     /// Who it is, for people.
     pub label: String,
+}
+
+/// A role's control row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleEntry {
+    /// Which.
+    pub role: RoleId,
+    /// Its term.
+    pub term: Term,
+    /// Renewals of that term: a leader whose beat stands still for a lease leads no more.
+    pub beat: u64,
+    /// Who leads it, or led it last.
+    pub leader: Option<MemberId>,
 }
 
 /// A term, from the table of history.
@@ -327,6 +340,27 @@ impl Database {
                 counter: row.counter,
                 score: row.score.map(|score| score.components().to_vec()),
                 label: Row { table: "mandate_member", cells }.text(5),
+            })
+        };
+        let entries: Result<_, Trouble> = done[0].rows.iter().map(entry).collect();
+        entries.map_err(|trouble| self.failed(trouble))
+    }
+
+    /// The roles of a group, in order: who led each when it was last renewed. None, if it has no roles beside the group's
+    /// own.
+    pub async fn roles(&self, group: &str) -> Result<Vec<RoleEntry>, SqlError> {
+        let step = Step::new(
+            "select role, term, beat, leader from mandate_control where group_name = $1 and role >= 0 order by role",
+            vec![group.into()],
+        );
+        let done = self.read(step).await?;
+        let entry = |cells: &Vec<_>| {
+            let row = Row { table: "mandate_control", cells };
+            Ok(RoleEntry {
+                role: RoleId::new(row.number(0, "role")?),
+                term: Term::new(row.number(1, "term")?),
+                beat: row.number(2, "beat")?,
+                leader: row.optional(3, "leader")?.map(MemberId::new),
             })
         };
         let entries: Result<_, Trouble> = done[0].rows.iter().map(entry).collect();

@@ -7,8 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -17,161 +16,28 @@ use mandate_proto::identity::MemberId;
 use mandate_proto::neli::{Config, Layout, Mode, Plan, RoleId};
 use mandate_runtime::{Election, Promise};
 
-use crate::args::positive_duration;
 use crate::input;
+use crate::output::{plural, readable};
 
+#[cfg(not(feature = "kafka"))]
+mod absent;
+mod args;
+mod document;
 #[cfg(feature = "kafka")]
 mod open;
+pub(crate) mod show;
+mod table;
+pub(crate) mod words;
 
-/// Where clients of Kafka look for brokers that nobody has named.
-const BROKERS: &str = "KAFKA_BROKERS";
+pub(crate) use args::{AssignorName, LedgerArgs, ModeName, ProtocolName, ReachArgs};
+pub(crate) use document::{RoleDocument, RoleMapDocument, named};
+pub(crate) use table::LedgerTable;
 
 /// Partitions of a topic that is made for a group with many roles: with fewer members than that, each has some.
 const PARTITIONS: u32 = 16;
 
-/// What a broker grants that nobody has tuned.
-const SESSION: Duration = Duration::from_secs(6);
-
-/// A session for brokers that were tuned for short ones.
-const TUNED: Duration = Duration::from_secs(1);
-
 /// A file of settings is a page or two.
 const MAX_SETTINGS_BYTES: u64 = 1 << 16;
-
-/// Which Kafka, and how it is used. Group and member are named where they are for every engine.
-#[derive(Clone, Debug, Default, clap::Args)]
-#[command(next_help_heading = "Options of --engine ledger")]
-pub(crate) struct LedgerArgs {
-    /// Elect on the Kafka at these hosts and ports, with commas between [env: KAFKA_BROKERS].
-    #[arg(long, value_name = "HOST:PORT")]
-    pub(crate) brokers: Option<String>,
-    /// The topic, which nothing else should be in; mandate-GROUP unless told otherwise. It is made if there is none.
-    #[arg(long, value_name = "NAME")]
-    topic: Option<String>,
-    /// How many partitions the topic has. Default: what it has; of a new one as many as roles, and 16 at most.
-    #[arg(long, value_name = "N")]
-    partitions: Option<NonZeroU32>,
-    /// How many roles the group has: the same for all its members.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    roles: Option<u32>,
-    /// After this long without a sign of life a member is replaced. Default: 6s, the shortest that a broker grants
-    /// whose group.min.session.timeout.ms nobody has set.
-    #[arg(long, value_parser = positive_duration, value_name = "TIME")]
-    session: Option<Duration>,
-    /// For a broker with group.min.session.timeout.ms=1000 or less: sessions of 1s.
-    #[arg(long, conflicts_with = "session")]
-    tuned: bool,
-    /// Whether a role may have two leaders for a while when it changes hands.
-    #[arg(long, value_enum, default_value_t)]
-    mode: ModeName,
-    /// How partitions are divided.
-    #[arg(long, value_enum, default_value_t)]
-    assignor: AssignorName,
-    /// Which group protocol the broker speaks with its members.
-    #[arg(long, value_enum, default_value_t)]
-    protocol: ProtocolName,
-    /// A name that survives restarts of this process (group.instance.id): no other member may have it.
-    #[arg(long, value_name = "NAME")]
-    instance: Option<String>,
-    /// A setting of librdkafka, such as security.protocol=SASL_SSL; may be given several times.
-    #[arg(short = 'X', long = "setting", value_name = "KEY=VALUE")]
-    settings: Vec<Setting>,
-    /// A file of such settings, one a line: where passwords belong.
-    #[arg(long, value_name = "FILE")]
-    settings_file: Option<PathBuf>,
-}
-
-/// What "leader" means.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum ModeName {
-    /// At most one leader at any instant, with a term that rises.
-    #[default]
-    Exclusive,
-    /// At least one leader; several for a while when a role changes hands.
-    NonExclusive,
-}
-
-/// How partitions are divided.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum AssignorName {
-    /// Evenly, and moving no more than needed: who keeps a partition leads on.
-    #[default]
-    CooperativeSticky,
-    /// Evenly, and anew at every change: everyone gives everything back first.
-    RoundRobin,
-}
-
-/// Which group protocol is spoken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum ProtocolName {
-    /// The one that every broker speaks, and that exclusive mode rests on.
-    #[default]
-    Classic,
-    /// The one of Kafka 4 (KIP-848); for non-exclusive mode. The broker sets session and heartbeat.
-    Consumer,
-}
-
-/// A setting of librdkafka. Not shown whole: it may be a password.
-#[derive(Clone)]
-pub(crate) struct Setting {
-    key: String,
-    value: String,
-}
-
-impl std::fmt::Debug for Setting {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}=...", self.key)
-    }
-}
-
-impl FromStr for Setting {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.split_once('=') {
-            Some((key, value)) if !key.trim().is_empty() => {
-                Ok(Setting { key: key.trim().to_owned(), value: value.trim().to_owned() })
-            }
-            _ => Err("write KEY=VALUE"),
-        }
-    }
-}
-
-impl LedgerArgs {
-    /// The member's setup, in that group. Without a number, one is drawn.
-    pub(crate) fn resolve(
-        &self,
-        group: &str,
-        member: Option<MemberId>,
-    ) -> anyhow::Result<LedgerConfig> {
-        let brokers = self.brokers.clone().or_else(|| std::env::var(BROKERS).ok());
-        let brokers = brokers.filter(|brokers| !brokers.is_empty()).with_context(|| {
-            format!("say where Kafka is: --brokers HOST:PORT, or {BROKERS} in the environment")
-        })?;
-        let mut settings = match &self.settings_file {
-            Some(file) => read_settings(file)?,
-            None => BTreeMap::new(),
-        };
-        settings.extend(self.settings.iter().cloned().map(|one| (one.key, one.value)));
-        Ok(LedgerConfig {
-            group: group.to_owned(),
-            member,
-            brokers,
-            topic: self.topic.clone(),
-            partitions: self.partitions,
-            roles: self.roles.unwrap_or(1),
-            session: self.session.unwrap_or(if self.tuned { TUNED } else { SESSION }),
-            mode: self.mode,
-            assignor: self.assignor,
-            protocol: self.protocol,
-            instance: self.instance.clone(),
-            settings,
-        })
-    }
-}
 
 /// Settings of a file: lines of `KEY=VALUE`, as Kafka's own tools write them; `#` begins a comment line.
 pub(crate) fn read_settings(path: &Path) -> anyhow::Result<BTreeMap<String, String>> {
@@ -180,7 +46,7 @@ pub(crate) fn read_settings(path: &Path) -> anyhow::Result<BTreeMap<String, Stri
     for (number, line) in (1..).zip(text.lines().map(str::trim)) {
         if !line.is_empty() && !line.starts_with('#') {
             // What is wrong is not shown: it may be a password.
-            let setting: Setting = line.parse().map_err(|error| {
+            let setting: args::Setting = line.parse().map_err(|error| {
                 anyhow::anyhow!("line {number} of {} is no setting: {error}", path.display())
             })?;
             settings.insert(setting.key, setting.value);
@@ -223,7 +89,7 @@ impl LedgerConfig {
             None => draw()?,
         };
         let (roles, plan) = self.open(me).await?;
-        Ok(LedgerMember { me, roles, plan, group: self.group.clone(), topic: self.topic() })
+        Ok(LedgerMember { me, roles, plan, topic: self.topic() })
     }
 
     /// The topic.
@@ -237,17 +103,15 @@ impl LedgerConfig {
         self.partitions.unwrap_or(several)
     }
 
-    fn neli(&self, me: MemberId) -> Config {
-        let mode = match self.mode {
+    fn mode(&self) -> Mode {
+        match self.mode {
             ModeName::Exclusive => Mode::Exclusive,
             ModeName::NonExclusive => Mode::NonExclusive,
-        };
-        Config::new(me, mode)
+        }
     }
 
-    #[cfg(not(feature = "kafka"))]
-    async fn open(&self, _me: MemberId) -> anyhow::Result<(Roles, Plan)> {
-        anyhow::bail!("this program was built without Kafka: build it with the feature `kafka`")
+    fn neli(&self, me: MemberId) -> Config {
+        Config::new(me, self.mode())
     }
 }
 
@@ -263,7 +127,6 @@ pub(crate) struct LedgerMember {
     me: MemberId,
     roles: Roles,
     plan: Plan,
-    group: String,
     topic: String,
 }
 
@@ -281,10 +144,6 @@ impl LedgerMember {
         &self.plan
     }
 
-    pub(crate) fn group(&self) -> &str {
-        &self.group
-    }
-
     pub(crate) fn topic(&self) -> &str {
         &self.topic
     }
@@ -295,6 +154,18 @@ impl LedgerMember {
             Mode::NonExclusive => Promise::Overlap,
             Mode::Exclusive => Promise::Leased { lease: self.plan.threshold() },
         }
+    }
+
+    /// Where it meets the others, and what it goes by, in words.
+    pub(crate) fn meets(&self) -> String {
+        let (grants, roles) = (self.plan.grants(), self.roles.layout().roles());
+        format!(
+            "{} over {} of topic {}, sessions of {}",
+            plural(roles.into(), "role"),
+            plural(grants.partitions.get().into(), "partition"),
+            self.topic,
+            readable(grants.session)
+        )
     }
 
     /// The election of the role with this name.
@@ -341,17 +212,5 @@ mod tests {
         let slot = layout(100).slot_of(b"backup").unwrap();
         assert_eq!(named("backup", 100).unwrap(), slot.get());
         assert!(named("100", 100).unwrap_err().to_string().contains("counted from 0"));
-    }
-
-    #[test]
-    fn settings_are_keys_and_values_and_are_not_shown() {
-        let setting: Setting = "sasl.password = a=b ".parse().unwrap();
-        assert_eq!((setting.key.as_str(), setting.value.as_str()), ("sasl.password", "a=b"));
-        assert!(!format!("{setting:?}").contains("a=b"));
-        assert!("sasl.password".parse::<Setting>().is_err());
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "# a comment\n\nsasl.username=me\nsecret\n").unwrap();
-        let error = read_settings(file.path()).unwrap_err().to_string();
-        assert!(error.contains("line 4") && !error.contains("secret"), "{error}");
     }
 }

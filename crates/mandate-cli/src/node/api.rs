@@ -29,7 +29,9 @@ use super::mandate_api::{self, Holders};
 use super::member::Member;
 use super::metrics::Metrics;
 use super::page;
+use super::roles_api;
 use super::serve::Connection;
+use crate::ledger::RoleMapDocument;
 
 /// What every request needs.
 #[derive(Clone)]
@@ -58,6 +60,8 @@ fn described() -> OpenApiRouter<Node> {
         .routes(routes!(status))
         .routes(routes!(members))
         .routes(routes!(elections))
+        .routes(routes!(roles_api::roles))
+        .routes(routes!(roles_api::role))
         .routes(routes!(events))
         .routes(routes!(score))
         .routes(routes!(mandate_api::resign))
@@ -135,7 +139,7 @@ async fn live() -> &'static str {
     "alive\n"
 }
 
-/// Whether a leader is known.
+/// Whether a leader is known; on a ledger, whether this member has its part, be it none.
 #[utoipa::path(
     get, path = "/readyz",
     responses(
@@ -145,6 +149,12 @@ async fn live() -> &'static str {
 )]
 async fn ready(State(node): State<Node>) -> Response {
     match node.current().await {
+        Some(StatusDocument { role_map: Some(map), .. }) => match map.waiting_ms {
+            None => "ready\n".into_response(),
+            Some(_) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "nothing is assigned yet\n").into_response()
+            }
+        },
         Some(status) if status.leader.is_some() => "ready\n".into_response(),
         Some(_) => (StatusCode::SERVICE_UNAVAILABLE, "no leader is known\n").into_response(),
         None => stopped(),
@@ -331,6 +341,9 @@ fn stopped() -> Response {
 impl Node {
     /// What can be said against a transfer beforehand.
     async fn could_transfer(&self, to: MemberId) -> Result<(), NoTransfer> {
+        if self.member.on_a_ledger().is_some() {
+            return Err(NoTransfer::Assigned);
+        }
         let status = self.election.status().await.ok_or(NoTransfer::NotLeading)?;
         if !status.state.mandate().is_some_and(Mandate::check) {
             return Err(NoTransfer::NotLeading);
@@ -350,6 +363,8 @@ impl Node {
     async fn current(&self) -> Option<StatusDocument> {
         let status = self.election.status().await?;
         let others = self.member.others().await;
-        Some(self.about.status(&status, &others, self.chronicle.started_ms()))
+        let mut document = self.about.status(&status, &others, self.chronicle.started_ms());
+        document.role_map = self.member.on_a_ledger().map(RoleMapDocument::of);
+        Some(document)
     }
 }

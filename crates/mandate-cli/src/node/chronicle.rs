@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use mandate_proto::identity::MemberId;
+use mandate_proto::neli;
 use mandate_proto::registers;
 use mandate_runtime::Event;
 use mandate_runtime::event::State;
@@ -17,6 +18,7 @@ use tokio::sync::broadcast;
 use utoipa::ToSchema;
 
 use super::document::{About, ElectionDocument};
+use crate::ledger::words::loss_name;
 
 /// Events that are kept for readers that come later.
 const EVENTS: usize = 256;
@@ -105,7 +107,9 @@ impl EventDocument {
             Event::OnDatabase(registers::Event::Reigned(reign)) => {
                 (Kind::Elected, reign.leader, Some(reign.term))
             }
+            Event::OnLedger(neli::Event::Acquired { term, .. }) => (Kind::Leading, None, *term),
             Event::OnDatabase(_)
+            | Event::OnLedger(_)
             | Event::Because(_)
             | Event::ClockBehind { .. }
             | Event::DuplicateId => (Kind::Note, None, None),
@@ -167,6 +171,7 @@ impl Chronicle {
                     kept.elections.truncate(ELECTIONS);
                 }
             }
+            Event::OnLedger(event) => kept.on_ledger(event, about, document.at_ms),
             Event::Changed(State::Electing) => kept.end_reign(None, document.at_ms),
             Event::Changed(State::Following { term, .. } | State::Leading { term }) => {
                 kept.end_reign(Some(term.get()), document.at_ms);
@@ -212,6 +217,24 @@ impl Chronicle {
 }
 
 impl Kept {
+    /// Each partition has terms of its own.
+    fn on_ledger(&mut self, event: &neli::Event, about: &About, at_ms: u64) {
+        match event {
+            neli::Event::Acquired { partition, term } => {
+                self.elections.push_front(about.assigned(*partition, *term, at_ms));
+                self.elections.truncate(ELECTIONS);
+            }
+            neli::Event::Ended { partition, loss, .. } => {
+                let is_of = |one: &&mut ElectionDocument| one.partition == Some(partition.get());
+                if let Some(last) = self.elections.iter_mut().find(is_of) {
+                    last.until_ms.get_or_insert(at_ms);
+                    last.ended.get_or_insert_with(|| loss_name(*loss).to_owned());
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Writes down when the last leader's time ended, unless it is of the present term.
     fn end_reign(&mut self, present: Option<u64>, at_ms: u64) {
         let last = self.elections.front_mut().filter(|last| Some(last.term) != present);

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use super::access::{AccessFiles, AccessTable};
 use super::tables::{self, Tables};
 use crate::input;
+use crate::ledger::{LedgerConfig, LedgerTable};
 use crate::sql::SqlConfig;
 
 /// A configuration is a page or two.
@@ -72,7 +73,31 @@ On a database instead, with nothing but `group` and `api` from above, and [elect
 
   [database]
   url = "postgres://mandate@db.example/orders"   # or url_file, where it holds a password
-  round = "1s"                 # between heartbeats; a lease is a round and a quarter"#;
+  round = "1s"                 # between heartbeats; a lease is a round and a quarter
+
+On Kafka, where a group may have many roles, with nothing but `group` and `api` from above:
+
+  engine = "ledger"
+  group = "orders"             # a consumer group
+  member = "p1"                # may be left out: a number is drawn
+  api = "127.0.0.1:8101"
+
+  [ledger]
+  brokers = "kafka1.example:9092,kafka2.example:9092"
+  # Everything below may be left out.
+  roles = 10000                # the same for all members; default: 1
+  topic = "mandate-orders"     # default: mandate- and the group; made if there is none
+  partitions = 64              # default: what the topic has; of a new one as many as roles, and 16 at most
+  session = "6s"               # a silent member is replaced after it; shorter needs group.min.session.timeout.ms
+  mode = "exclusive"           # or "non-exclusive": two may lead for a while when a role changes hands
+  assignor = "cooperative-sticky"   # or "round-robin"
+  protocol = "classic"         # or "consumer" (KIP-848), for non-exclusive mode
+  instance = "orders-1"        # a name that survives restarts (group.instance.id); each member its own
+  settings_file = "kafka.properties"   # settings of librdkafka, one a line: passwords
+
+  [ledger.settings]
+  "security.protocol" = "ssl"
+  "ssl.ca.location" = "/etc/ssl/kafka.pem""#;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -93,6 +118,7 @@ struct File {
     election: tables::Election,
     moves: Option<tables::Moves>,
     database: Option<tables::Database>,
+    ledger: Option<LedgerTable>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -117,6 +143,7 @@ pub(crate) struct NodeConfig {
 pub(crate) enum EngineConfig {
     Peer(Box<PeerConfig>),
     Sql(Box<SqlConfig>),
+    Ledger(Box<LedgerConfig>),
 }
 
 /// A member of the peer engine.
@@ -151,7 +178,9 @@ impl NodeConfig {
     pub(crate) fn read_peer(path: &Path) -> anyhow::Result<PeerConfig> {
         match NodeConfig::read(path)?.engine {
             EngineConfig::Peer(config) => Ok(*config),
-            EngineConfig::Sql(_) => anyhow::bail!("{} is of another engine", path.display()),
+            EngineConfig::Sql(_) | EngineConfig::Ledger(_) => {
+                anyhow::bail!("{} is of another engine", path.display())
+            }
         }
     }
 
@@ -162,7 +191,8 @@ impl NodeConfig {
         let engine = match file.engine.as_deref().unwrap_or("peer") {
             "peer" => EngineConfig::Peer(Box::new(file.peer(directory)?)),
             "sql" => EngineConfig::Sql(Box::new(file.sql(directory)?)),
-            other => anyhow::bail!("engine is `{other}`, and must be peer or sql"),
+            "ledger" => EngineConfig::Ledger(Box::new(file.ledger(directory)?)),
+            other => anyhow::bail!("engine is `{other}`, and must be peer, sql or ledger"),
         };
         Ok(NodeConfig { group, api, access, engine })
     }
@@ -171,6 +201,7 @@ impl NodeConfig {
 impl File {
     fn peer(self, directory: &Path) -> anyhow::Result<PeerConfig> {
         anyhow::ensure!(self.database.is_none(), "[database] needs engine = \"sql\"");
+        anyhow::ensure!(self.ledger.is_none(), "[ledger] needs engine = \"ledger\"");
         let me = self.member.context("member is missing: which one is this?")?;
         let me: MemberId = me.parse().context("member")?;
         let mut peers = BTreeMap::new();
@@ -202,6 +233,25 @@ impl File {
     }
 
     fn sql(self, directory: &Path) -> anyhow::Result<SqlConfig> {
+        self.refuse("sql", &[("[ledger]", self.ledger.is_some())])?;
+        let member = self.member.map(|member| member.parse().context("member")).transpose()?;
+        let database = self.database.context("[database] is missing: say at least its url")?;
+        let address = database.address(directory)?;
+        let config = self.election.on_database(member.unwrap_or(MemberId::new(0)), &database)?;
+        Ok(SqlConfig { group: self.group, address, member, config })
+    }
+
+    fn ledger(self, directory: &Path) -> anyhow::Result<LedgerConfig> {
+        let more =
+            [("[database]", self.database.is_some()), ("[election]", self.election.is_there())];
+        self.refuse("ledger", &more)?;
+        let member = self.member.map(|member| member.parse().context("member")).transpose()?;
+        let ledger = self.ledger.context("[ledger] is missing: say at least its brokers")?;
+        ledger.resolve(&self.group, member, directory)
+    }
+
+    /// Refuses what is only for members that exchange messages, and more, if it is there.
+    fn refuse(&self, engine: &str, more: &[(&str, bool)]) -> anyhow::Result<()> {
         let meaningless = [
             ("listen", self.listen.is_some()),
             ("state", self.state.is_some()),
@@ -210,14 +260,13 @@ impl File {
             ("[detection]", self.detection.is_some()),
             ("[moves]", self.moves.is_some()),
         ];
-        for (name, is_there) in meaningless {
-            anyhow::ensure!(!is_there, "{name} has no meaning with engine = \"sql\": take it out");
+        for (name, is_there) in meaningless.iter().chain(more) {
+            anyhow::ensure!(
+                !is_there,
+                "{name} has no meaning with engine = \"{engine}\": take it out"
+            );
         }
-        let member = self.member.map(|member| member.parse().context("member")).transpose()?;
-        let database = self.database.context("[database] is missing: say at least its url")?;
-        let address = database.address(directory)?;
-        let config = self.election.on_database(member.unwrap_or(MemberId::new(0)), &database)?;
-        Ok(SqlConfig { group: self.group, address, member, config })
+        Ok(())
     }
 }
 
@@ -243,8 +292,40 @@ mod tests {
 
     /// The other one.
     fn on_database() -> String {
-        let lines = EXAMPLE.lines().skip_while(|line| !line.starts_with("On a database")).skip(1);
+        part("On a database", "On Kafka")
+    }
+
+    /// What stands between two lines of the help text that begin so.
+    fn part(from: &str, to: &str) -> String {
+        let lines = EXAMPLE.lines().skip_while(|line| !line.starts_with(from)).skip(1);
+        let lines = lines.take_while(|line| to.is_empty() || !line.starts_with(to));
         lines.map(|line| line.strip_prefix("  ").unwrap_or(line)).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn a_member_on_a_ledger_needs_little_and_is_told_what_has_no_meaning() {
+        let text = part("On Kafka", "").replacen("settings_file", "# settings_file", 1);
+        let config = NodeConfig::parse(&text, Path::new("")).unwrap();
+        let EngineConfig::Ledger(config) = config.engine else { panic!("a ledger is named") };
+        assert_eq!((config.roles, config.partitions.unwrap().get()), (10_000, 64));
+        assert_eq!(config.settings["security.protocol"], "ssl");
+        for (from, to, expected) in [
+            ("group =", "listen = \"127.0.0.1:1\"\ngroup =", "listen has no meaning"),
+            (
+                "[ledger]",
+                "[election]\noracle = \"constant\"\n[ledger]",
+                "[election] has no meaning",
+            ),
+            ("[ledger]", "[ledgers]", "unknown field `ledgers`"),
+            ("roles = 10000", "roles = 0", "nonzero"),
+            ("\"6s\"", "\"soon\"", "[ledger] session is `soon`"),
+            ("session =", "tuned = true\nsession =", "session or tuned, not both"),
+            ("\"exclusive\"", "\"sole\"", "exclusive"),
+        ] {
+            let text = text.replacen(from, to, 1);
+            let error = format!("{:#}", NodeConfig::parse(&text, Path::new("")).unwrap_err());
+            assert!(error.contains(expected), "{to}: {error}");
+        }
     }
 
     #[test]
@@ -255,7 +336,7 @@ mod tests {
         assert_eq!(config.config.round().as_secs(), 1);
         for (from, to, expected) in [
             ("group =", "listen = \"127.0.0.1:1\"\ngroup =", "listen has no meaning"),
-            ("\"sql\"", "\"etcd\"", "must be peer or sql"),
+            ("\"sql\"", "\"etcd\"", "must be peer, sql or ledger"),
             ("url =", "url_file = \"u\"\nurl =", "url or url_file, not both"),
             ("\"postgres:", "\"oracle:", "must begin with"),
             ("\"1s\" ", "\"1ms\" ", "rounds must be at least"),

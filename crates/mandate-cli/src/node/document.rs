@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use mandate_proto::identity::MemberId;
+use mandate_proto::identity::{MemberId, Term};
+use mandate_proto::neli::Partition;
 use mandate_proto::oracle::{Candidate, Measure, Oracle, Standing, describe};
 use mandate_proto::pole::installation::Reason;
 use mandate_proto::registers::Reign;
@@ -15,6 +16,7 @@ use utoipa::ToSchema;
 use super::chronicle::now_ms;
 use super::member::Other;
 use super::quality::QualityDocument;
+use crate::ledger::{RoleMapDocument, words as ledger_words};
 use crate::oracle_rank::reason;
 use crate::output::ms;
 use crate::sql::words::{because, reason_name};
@@ -52,6 +54,9 @@ pub(crate) struct StatusDocument {
     /// How well leaders are watched: one entry, of the leader that is followed.
     #[serde(default)]
     pub(crate) quality: Vec<QualityDocument>,
+    /// Which roles this member leads; absent where a group has one.
+    #[serde(default)]
+    pub(crate) role_map: Option<RoleMapDocument>,
 }
 
 /// Another member, as seen from this one.
@@ -85,6 +90,9 @@ pub(crate) struct ElectionDocument {
     pub(crate) rounds: u32,
     pub(crate) suspected: Vec<String>,
     pub(crate) candidates: Vec<CandidateDocument>,
+    /// Which partition's roles it is about, on a ledger.
+    #[serde(default)]
+    pub(crate) partition: Option<u32>,
 }
 
 /// A candidate.
@@ -152,6 +160,7 @@ impl About {
             not_a_candidate: status.standing.err().map(|reason| reason.to_string()),
             members: others.iter().map(|other| peer(other, status)).collect(),
             quality: vec![QualityDocument::new(&status.detection)],
+            role_map: None,
         }
     }
 
@@ -191,7 +200,33 @@ impl About {
             rounds: 1,
             suspected: Vec::new(),
             candidates: Vec::new(),
+            partition: None,
         })
+    }
+
+    /// A partition's roles came to be led here, at that time of day.
+    pub(crate) fn assigned(
+        &self,
+        partition: Partition,
+        term: Option<Term>,
+        at_ms: u64,
+    ) -> ElectionDocument {
+        ElectionDocument {
+            term: term.map_or(0, Term::get),
+            leader: self.me.to_string(),
+            former: None,
+            cause: "assigned".into(),
+            why: ledger_words::ASSIGNED.into(),
+            at_ms,
+            until_ms: None,
+            ended: None,
+            selection_ms: 0.0,
+            installation_ms: 0.0,
+            rounds: 1,
+            suspected: Vec::new(),
+            candidates: Vec::new(),
+            partition: Some(partition.get()),
+        }
     }
 
     /// An election that ended at that time of day.
@@ -216,6 +251,7 @@ impl About {
             rounds: record.rounds,
             suspected: record.suspected.iter().map(MemberId::to_string).collect(),
             candidates: record.ranking.candidates.iter().map(candidate).collect(),
+            partition: None,
         }
     }
 }

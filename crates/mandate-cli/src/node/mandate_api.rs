@@ -49,8 +49,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 pub(crate) struct Holders {
     /// How long a hold lasts at most.
     of: Duration,
-    /// Scores move leaders without asking anyone.
-    moves: bool,
+    /// Why nobody can.
+    refusal: Option<&'static str>,
     book: Mutex<BTreeMap<String, Hold>>,
     /// How many are giving leadership up: while there are any, nobody new may hold it.
     enders: watch::Sender<u32>,
@@ -103,10 +103,10 @@ pub(crate) struct MandateDocument {
 }
 
 impl Holders {
-    pub(crate) fn new(promise: Promise, moves: bool) -> Self {
+    pub(crate) fn new(promise: Promise, refusal: Option<&'static str>) -> Self {
         Holders {
             of: promise.lease().unwrap_or(HOLD_WITHOUT_LEASE).min(MAX_HOLD),
-            moves,
+            refusal,
             book: Mutex::default(),
             enders: watch::Sender::new(0),
         }
@@ -118,9 +118,7 @@ impl Holders {
 
     /// Holds a mandate; an error says why not.
     fn hold(&self, name: &str, mandate: &Mandate) -> Result<HoldDocument, Refusal> {
-        if self.moves {
-            let reason = "[moves] hands leadership over before a command has ended: leave it out of this \
-                          member's configuration, or set shadow = true";
+        if let Some(reason) = self.refusal {
             return Err((StatusCode::CONFLICT, reason));
         }
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
@@ -195,9 +193,15 @@ pub(crate) struct Seen {
 /// What this member holds, and who acts on it.
 #[utoipa::path(
     get, path = "/v1/mandate", params(Seen),
-    responses((status = OK, description = "As it is now", body = MandateDocument))
+    responses(
+        (status = OK, description = "As it is now", body = MandateDocument),
+        (status = CONFLICT, description = "There are many", body = String, content_type = "text/plain"),
+    )
 )]
 pub(crate) async fn mandate(State(node): State<Node>, Query(seen): Query<Seen>) -> Response {
+    if let (Some(_), Some(reason)) = (node.member.on_a_ledger(), node.holders.refusal) {
+        return (StatusCode::CONFLICT, format!("{reason}\n")).into_response();
+    }
     let mut states = node.election.state();
     let mut ending = node.holders.enders.subscribe();
     let changed = async {
@@ -281,6 +285,12 @@ pub(crate) async fn resign(State(node): State<Node>, body: Bytes) -> Response {
             return (StatusCode::UNPROCESSABLE_ENTITY, format!("{error}\n")).into_response();
         }
     };
+    if let (Some(ledger), None) = (node.member.on_a_ledger(), asked.term) {
+        // All or nothing, whichever roles they are.
+        let _ending = node.holders.end().await;
+        ledger.roles().resign();
+        return StatusCode::NO_CONTENT.into_response();
+    }
     let led = node.election.state().borrow().mandate().filter(|it| it.check()).cloned();
     let reason = match (led, asked.term) {
         (None, _) => "this member does not lead; ask the leader\n".to_owned(),

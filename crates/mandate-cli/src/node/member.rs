@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 use mandate_peer::links::Identity;
 use mandate_peer::{Peer, PeerSetup};
 use mandate_proto::identity::MemberId;
+use mandate_proto::neli::RoleId;
 use mandate_proto::oracle::Oracle;
 use mandate_runtime::{Election, Promise, Protocol, Start};
 use mandate_sql::Sql;
 
 use super::config::{EngineConfig, NodeConfig, PeerConfig};
+use crate::ledger::{LedgerConfig, LedgerMember};
 use crate::sql;
 
 /// How long what a table says of members is good enough: whoever asks more often asks the daemon, not the database.
@@ -26,8 +28,19 @@ pub(crate) struct Member {
 }
 
 enum Engine {
-    Peer { peer: Box<Peer>, others: Vec<MemberId> },
-    Sql { member: Box<Sql>, table: Mutex<Option<(Instant, Arc<[Other]>)>> },
+    Peer {
+        peer: Box<Peer>,
+        others: Vec<MemberId>,
+    },
+    Sql {
+        member: Box<Sql>,
+        table: Mutex<Option<(Instant, Arc<[Other]>)>>,
+    },
+    /// With the election of the group's first role: of the only one, if it has one.
+    Ledger {
+        member: Box<LedgerMember>,
+        first: Election,
+    },
 }
 
 /// Another member.
@@ -65,7 +78,27 @@ impl Member {
                 );
                 Member::on_database(config).await
             }
+            EngineConfig::Ledger(config) => {
+                anyhow::ensure!(
+                    start == Start::Stored,
+                    "--new and --lost are for members with a state of their own: on a ledger they have none"
+                );
+                Member::on_ledger(config).await
+            }
         }
+    }
+
+    /// Starts a member of a group on a ledger.
+    pub(crate) async fn on_ledger(config: &LedgerConfig) -> anyhow::Result<Self> {
+        let member = Box::new(config.start().await?);
+        let first = member.roles().election(RoleId::new(0));
+        Ok(Member {
+            me: member.me(),
+            promise: member.promise(),
+            engine: Engine::Ledger { member, first },
+            oracle: Oracle::constant(),
+            moves_leaders: false,
+        })
     }
 
     /// Starts a member that elects on a database.
@@ -93,15 +126,48 @@ impl Member {
         &self.oracle
     }
 
-    /// Whether scores move a leader that is well.
-    pub(crate) fn moves_leaders(&self) -> bool {
-        self.moves_leaders
-    }
-
     pub(crate) fn election(&self) -> &Election {
         match &self.engine {
             Engine::Peer { peer, .. } => peer.election(),
             Engine::Sql { member, .. } => member.election(),
+            Engine::Ledger { first, .. } => first,
+        }
+    }
+
+    /// The election of the role with this name; where a group has one, every name is that one's.
+    pub(crate) fn election_of(&self, role: &str) -> anyhow::Result<Election> {
+        match &self.engine {
+            Engine::Ledger { member, .. } => member.election(role),
+            Engine::Peer { .. } | Engine::Sql { .. } => Ok(self.election().clone()),
+        }
+    }
+
+    /// With many roles, if it is a member of a group on a ledger.
+    pub(crate) fn on_a_ledger(&self) -> Option<&LedgerMember> {
+        match &self.engine {
+            Engine::Ledger { member, .. } => Some(member),
+            Engine::Peer { .. } | Engine::Sql { .. } => None,
+        }
+    }
+
+    /// Why it has ended by itself, where that is known.
+    pub(crate) fn ended(&self) -> Option<String> {
+        self.on_a_ledger()?.roles().ended()
+    }
+
+    /// Why other processes of this host cannot act on its mandate, if they cannot.
+    pub(crate) fn cannot_be_held(&self) -> Option<&'static str> {
+        let many = self.on_a_ledger().is_some_and(|member| member.roles().layout().roles() > 1);
+        match (self.moves_leaders, many) {
+            (true, _) => Some(
+                "[moves] hands leadership over before a command has ended: leave it out of this member's configuration, \
+                 or set shadow = true",
+            ),
+            (_, true) => Some(
+                "this member's group has many roles: have the command be a member of its own, with \
+                 `mandate run ROLE --config FILE`",
+            ),
+            _ => None,
         }
     }
 
@@ -109,7 +175,7 @@ impl Member {
     pub(crate) fn peer(&self) -> Option<&Peer> {
         match &self.engine {
             Engine::Peer { peer, .. } => Some(peer),
-            Engine::Sql { .. } => None,
+            Engine::Sql { .. } | Engine::Ledger { .. } => None,
         }
     }
 
@@ -118,6 +184,7 @@ impl Member {
         match &self.engine {
             Engine::Peer { peer, .. } => format!("members at {}", peer.local_addr()),
             Engine::Sql { member, .. } => format!("electing on {}", member.database().address()),
+            Engine::Ledger { member, .. } => member.meets(),
         }
     }
 
@@ -127,6 +194,8 @@ impl Member {
             Engine::Peer { others, .. } => {
                 others.iter().map(|id| Other { id: *id, label: None }).collect()
             }
+            // They do not know of each other.
+            Engine::Ledger { .. } => Arc::default(),
             Engine::Sql { member, table } => {
                 let known = table.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 if let Some((when, others)) = &known
@@ -156,6 +225,7 @@ impl Member {
         match &self.engine {
             Engine::Peer { peer, .. } => peer.shutdown().await,
             Engine::Sql { member, .. } => member.shutdown().await,
+            Engine::Ledger { member, .. } => member.shutdown().await,
         }
     }
 }

@@ -7,11 +7,13 @@ use std::time::SystemTime;
 
 use mandate_peer::links::Links;
 use mandate_proto::identity::MemberId;
+use mandate_proto::neli;
 use mandate_proto::registers;
 use mandate_runtime::Event;
 
 use super::document::StatusDocument;
 use super::member::Member;
+use crate::ledger::RoleMapDocument;
 use crate::sql::words::reason_name;
 
 /// Counted since the start.
@@ -54,6 +56,9 @@ impl Metrics {
             Event::Suspected { suspected: true, .. } => counts.suspicions += 1,
             Event::Suspected { suspected: false, .. } => counts.mistakes += 1,
             Event::Moved(_) => counts.moves += 1,
+            Event::OnLedger(neli::Event::Acquired { .. }) => {
+                *counts.transitions.entry(("leading", "assigned".into())).or_default() += 1;
+            }
             _ => {}
         }
     }
@@ -63,6 +68,9 @@ impl Metrics {
         leadership(&mut page, status);
         members(&mut page, status);
         quality(&mut page, status);
+        if let Some(map) = &status.role_map {
+            roles(&mut page, &status.group, map);
+        }
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         page.counter("mandate_transitions_total", "Changes of leader, by what this member became.");
         for ((to, reason), count) in &counts.transitions {
@@ -122,6 +130,45 @@ fn leadership(page: &mut Page, status: &StatusDocument) {
     );
     for (term, value) in &status.values {
         page.value(&[("term", term)], *value);
+    }
+}
+
+/// What a member leads of a group on a ledger.
+fn roles(page: &mut Page, group: &str, map: &RoleMapDocument) {
+    let led = map.partitions.iter().filter(|one| one.leads).count();
+    let assigned = map.partitions.iter().filter(|one| one.assigned).count();
+    let dry = map.partitions.iter().filter(|one| one.dry_since_ms.is_some()).count();
+    for (name, help, value) in [
+        ("mandate_roles", "Roles of the group.", map.roles as usize),
+        ("mandate_roles_led", "Roles that this member leads.", map.roles_led as usize),
+        ("mandate_partitions_led", "Partitions whose roles this member leads.", led),
+        ("mandate_partitions_assigned", "Partitions that are assigned to this member.", assigned),
+        ("mandate_partitions_dry", "Partitions found dry since the last assignment.", dry),
+        ("mandate_barrier_stuck", "1 while nothing is assigned for too long.", map.stuck.into()),
+    ] {
+        page.gauge(name, help);
+        page.value(&[("group", group)], value as f64);
+    }
+    let counts = &map.counts;
+    page.counter("mandate_partitions_lost_total", "Partitions not led any more, by reason.");
+    for (reason, count) in [
+        ("lapsed", counts.lapsed),
+        ("revoked", counts.revoked),
+        ("lost", counts.lost),
+        ("fenced", counts.fenced),
+        ("left", counts.left),
+    ] {
+        page.value(&[("group", group), ("reason", reason)], count as f64);
+    }
+    for (name, help, count) in [
+        ("mandate_partitions_acquired_total", "Partitions that came to be led.", counts.acquired),
+        ("mandate_partitions_dry_total", "How often a partition was dry.", counts.dry),
+        ("mandate_barriers_stuck_total", "How often a barrier was stuck.", counts.stuck),
+        ("mandate_drains_overrun_total", "How often work took too long to end.", counts.overran),
+        ("mandate_ledger_failures_total", "Requests that failed or are unknown.", counts.failed),
+    ] {
+        page.counter(name, help);
+        page.value(&[("group", group)], count as f64);
     }
 }
 

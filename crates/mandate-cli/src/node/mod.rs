@@ -8,10 +8,12 @@ use mandate_proto::nfd_l::Reason;
 use mandate_runtime::event::State;
 use mandate_runtime::{Election, Event, Promise, Start};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::args::NodeArgs;
 use crate::exit::Exit;
+use crate::ledger::words as ledger_words;
 use crate::logging;
 use crate::output::{self, readable};
 use crate::sql::words as sql_words;
@@ -27,6 +29,7 @@ mod member;
 mod metrics;
 pub(crate) mod page;
 pub(crate) mod quality;
+mod roles_api;
 pub(crate) mod serve;
 mod tables;
 
@@ -77,7 +80,7 @@ pub(crate) async fn serve(
     }
     let metrics = Arc::new(Metrics::new(member.clone()));
     let chronicle = Arc::new(Chronicle::new());
-    let holders = Arc::new(Holders::new(promise, member.moves_leaders()));
+    let holders = Arc::new(Holders::new(promise, member.cannot_be_held()));
     let election = member.election().clone();
     let node = api::Node {
         election: election.clone(),
@@ -114,17 +117,35 @@ pub(crate) async fn serve(
 /// Takes note of what happens and says it, as it happens.
 async fn narrate(node: api::Node) {
     let api::Node { election, member, about, metrics, chronicle, holders: _ } = node;
-    let mut events = election.events();
+    let take_note = move |event: Event| {
+        metrics.count(&event, about.me);
+        let noted = chronicle.note(&event, &about);
+        // Also when nobody reads what is printed, the page and Prometheus do.
+        let _ = output::print(&noted.text);
+    };
     // The handles would keep the member alive.
-    drop((election, member));
+    match member.on_a_ledger().map(|ledger| ledger.roles().changes()) {
+        // Of all roles, not of the first alone.
+        Some(changes) => {
+            drop((election, member));
+            listen(changes, |change| Event::OnLedger(change.event), take_note).await;
+        }
+        None => {
+            let events = election.events();
+            drop((election, member));
+            listen(events, |event| event, take_note).await;
+        }
+    }
+}
+
+async fn listen<T: Clone>(
+    mut told: Receiver<T>,
+    event: impl Fn(T) -> Event,
+    take_note: impl Fn(Event),
+) {
     loop {
-        match events.recv().await {
-            Ok(event) => {
-                metrics.count(&event, about.me);
-                let noted = chronicle.note(&event, &about);
-                // Also when nobody reads what is printed, the page and Prometheus do.
-                let _ = output::print(&noted.text);
-            }
+        match told.recv().await {
+            Ok(one) => take_note(event(one)),
             Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "events were missed"),
             Err(RecvError::Closed) => return,
         }
@@ -189,6 +210,7 @@ fn event_text(event: &Event) -> String {
             readable(*by)
         ),
         Event::OnDatabase(event) => sql_words::event_text(event),
+        Event::OnLedger(event) => ledger_words::event_text(event),
         Event::DuplicateId => "another process uses this member's id: stop one of the two".into(),
     }
 }

@@ -55,7 +55,7 @@ impl Default for Detection {
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Election {
     guarantee: Option<String>,
@@ -102,6 +102,11 @@ impl Database {
 }
 
 impl Election {
+    /// Whether anything of it is said.
+    pub(super) fn is_there(&self) -> bool {
+        *self != Election::default()
+    }
+
     /// How a member elects on a database.
     pub(super) fn on_database(
         &self,

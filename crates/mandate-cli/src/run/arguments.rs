@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::args::StartArgs;
 use crate::client::ApiArgs;
+use crate::ledger::LedgerArgs;
 use crate::sql::MemberArgs;
 
 /// What elects.
@@ -11,12 +12,15 @@ use crate::sql::MemberArgs;
 pub(crate) enum RunEngine {
     /// A database.
     Sql,
+    /// Kafka: the coordinator of a consumer group.
+    Ledger,
 }
 
 /// Run a command where leadership is, and nowhere else.
 ///
-/// Leadership is the local daemon's; or, with --config, that of a member of its own; or, with --url, it is elected on
-/// a database, where nothing else is needed: the group has the name of the role unless told otherwise.
+/// Leadership is the local daemon's; or, with --config, that of a member of its own; or it is elected on a database
+/// (--url) or on Kafka (--brokers), where nothing else is needed: the group has the name of the role unless told
+/// otherwise.
 ///
 /// When this host leads, the command is started, with MANDATE_TERM and MANDATE_ROLE in its
 /// environment. If leadership is lost, the command and everything it has started are ended before that: SIGTERM,
@@ -28,9 +32,11 @@ pub(crate) enum RunEngine {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example: in two terminals, and end one of the two.
-  mandate run backup --url sqlite:./mandate.db -- ./backup.sh")]
+  mandate run backup --url sqlite:./mandate.db -- ./backup.sh
+  mandate run backup --engine ledger --brokers kafka1:9092,kafka2:9092 -- ./backup.sh")]
 pub(crate) struct RunArgs {
-    /// What is led: a name for the command's environment.
+    /// What is led: a name for the command's environment. In a group with several roles (--roles), which of them: a number
+    /// is that role, any other name a key whose hash slot it is.
     pub(crate) role: String,
     /// Be a member of the group, with this configuration (see `mandate node --help`). Without it the local daemon
     /// is asked.
@@ -43,6 +49,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) database: MemberArgs,
     #[command(flatten)]
+    pub(crate) ledger: LedgerArgs,
+    #[command(flatten)]
     pub(crate) api: ApiArgs,
     #[command(flatten)]
     pub(crate) start: StartArgs,
@@ -52,4 +60,19 @@ pub(crate) struct RunArgs {
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+impl RunArgs {
+    /// What elects: what is named, or what the place that is named stands for; `None`: a daemon does.
+    pub(crate) fn engine(&self) -> anyhow::Result<Option<RunEngine>> {
+        let brokers = self.ledger.reach.brokers.is_some();
+        Ok(match (self.engine, self.database.at.url.is_some()) {
+            (Some(RunEngine::Sql), _) | (None, true) if brokers => anyhow::bail!(
+                "--brokers is for --engine ledger, and --url for --engine sql: name one of the two"
+            ),
+            (Some(engine), _) => Some(engine),
+            (None, true) => Some(RunEngine::Sql),
+            (None, false) => brokers.then_some(RunEngine::Ledger),
+        })
+    }
 }

@@ -53,15 +53,18 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     tree::adopt_orphans()?;
     let runtime = tokio::runtime::Runtime::new().context("could not start")?;
     let ended = runtime.block_on(async {
-        match (&args.config, args.database.at.address()?, args.engine) {
-            (Some(config), _, _) => with_config(args, config).await,
-            (None, Some(url), _) => on_database(args, &url).await,
-            (None, None, Some(RunEngine::Sql)) => {
-                let url = sql::default_address()?;
-                output::complain(format!("electing on {url}"));
-                on_database(args, &url).await
-            }
-            (None, None, None) => with_daemon(args).await,
+        match (&args.config, args.engine()?) {
+            (Some(config), _) => with_config(args, config).await,
+            (None, Some(RunEngine::Ledger)) => on_ledger(args).await,
+            (None, Some(RunEngine::Sql)) => match args.database.at.address()? {
+                Some(url) => on_database(args, &url).await,
+                None => {
+                    let url = sql::default_address()?;
+                    output::complain(format!("electing on {url}"));
+                    on_database(args, &url).await
+                }
+            },
+            (None, None) => with_daemon(args).await,
         }
     });
     // Nothing that still waits for an answer is worth waiting for.
@@ -99,12 +102,29 @@ async fn on_database(args: &RunArgs, url: &Address) -> anyhow::Result<Exit> {
     with_member(args, signals, member).await
 }
 
+/// The same, with a member of a group on Kafka.
+async fn on_ledger(args: &RunArgs) -> anyhow::Result<Exit> {
+    let signals = Signals::listen()?;
+    anyhow::ensure!(
+        !args.start.new && !args.start.lost,
+        "--new and --lost are for members with a state of their own: on a ledger they have none"
+    );
+    let group = args.database.at.group_or(&args.role);
+    let member = Member::on_ledger(&args.ledger.resolve(group, args.database.member)?).await?;
+    output::complain(format!("in the group {group}: {}", member.meets()));
+    with_member(args, signals, member).await
+}
+
 async fn with_member(args: &RunArgs, signals: Signals, member: Member) -> anyhow::Result<Exit> {
     let (standing, told) = channel(Standing::Waiting);
-    let election = member.election().clone();
+    let election = member.election_of(&args.role)?;
     tokio::spawn(standing::of_member(election, member.promise().lease(), standing));
     // If something of the command may be left, leadership is not given back: its lease is waited for.
-    let ended = Supervisor::new(args, told, signals, None).run().await?;
+    let ended = Supervisor::new(args, told, signals, None).run().await;
+    let ended = ended.map_err(|error| match member.ended() {
+        Some(reason) => error.context(reason),
+        None => error,
+    })?;
     member.shutdown().await;
     Ok(ended.exit)
 }

@@ -25,7 +25,7 @@ pub(crate) struct WhereArgs {
     /// Elect on this database: sqlite:FILE, postgres://... or mysql://...
     #[arg(long, value_name = "URL", env = "MANDATE_URL", hide_env_values = true)]
     pub(crate) url: Option<UrlText>,
-    /// The group, on a database.
+    /// The group, on a database or a ledger.
     #[arg(long, value_name = "NAME")]
     pub(crate) group: Option<String>,
 }
@@ -35,7 +35,7 @@ pub(crate) struct WhereArgs {
 pub(crate) struct MemberArgs {
     #[command(flatten)]
     pub(crate) at: WhereArgs,
-    /// This member's id, on a database; drawn at random unless told otherwise.
+    /// This member's id, on a database or a ledger; drawn at random unless told otherwise.
     #[arg(long, value_name = "ID")]
     pub(crate) member: Option<MemberId>,
     /// Time between heartbeats, on a database.

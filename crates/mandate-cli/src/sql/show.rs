@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use mandate_proto::identity::MemberId;
 use mandate_proto::registers::Reason;
-use mandate_sql::database::{MemberEntry, Reigned, Standing};
+use mandate_sql::database::{MemberEntry, Reigned, RoleEntry, Standing};
 use mandate_sql::{Address, Database};
 use serde::Serialize;
 
 use super::WhereArgs;
 use super::words::{because, reason_name};
 use crate::exit::Exit;
+use crate::ledger::named;
 use crate::output::{self, Format, readable};
 
 /// How long a read may take.
@@ -34,6 +35,15 @@ struct StatusDocument {
     /// Whether successors learn at once of the death of the leader's process.
     session_lock: bool,
     members: Vec<MemberDocument>,
+    /// Who leads which role; none where the group has no roles beside its own.
+    roles: Vec<RoleDocument>,
+}
+
+#[derive(Serialize)]
+struct RoleDocument {
+    role: u32,
+    leader: Option<String>,
+    term: u64,
 }
 
 #[derive(Serialize)]
@@ -63,6 +73,8 @@ struct Seen {
     /// Whether the leader renews. A row alone does not tell: whoever leads may have died long ago.
     renews: bool,
     members: Vec<MemberEntry>,
+    /// Without a leader where none renews.
+    roles: Vec<RoleEntry>,
 }
 
 /// A connection, and a runtime to use it on.
@@ -84,20 +96,28 @@ impl Reader {
         Ok(Reader { runtime, database, group })
     }
 
-    /// Looks until the leader has renewed, or has not for a whole lease.
+    /// Looks until the leader has renewed, and those of the roles, or have not for a whole lease.
     fn look(&self) -> anyhow::Result<Seen> {
         self.runtime.block_on(async {
             let first = self.standing().await?;
+            let first_roles = self.database.roles(&self.group).await?;
             let (began, lease) = (Instant::now(), first.control.published.lease);
-            let mut standing = first;
+            let (mut standing, mut roles) = (first, first_roles.clone());
             let mut renews = first.control.leader.is_none();
-            while !renews && began.elapsed() <= lease.mul_f64(1.1) {
+            let stands_still = |roles: &[RoleEntry]| {
+                roles.iter().any(|role| role.leader.is_some() && first_roles.contains(role))
+            };
+            while (!renews || stands_still(&roles)) && began.elapsed() <= lease.mul_f64(1.1) {
                 tokio::time::sleep((lease / 20).max(Duration::from_millis(5))).await;
                 standing = self.standing().await?;
+                roles = self.database.roles(&self.group).await?;
                 renews = standing.control.version != first.control.version;
             }
+            for role in roles.iter_mut().filter(|role| first_roles.contains(role)) {
+                role.leader = None;
+            }
             let members = self.database.members(&self.group).await?;
-            Ok(Seen { standing, renews, members })
+            Ok(Seen { standing, renews, members, roles })
         })
     }
 
@@ -144,7 +164,22 @@ impl Seen {
                     place: successors.rank_of(row.member).map(|rank| rank + 1),
                 })
                 .collect(),
+            roles: self
+                .roles
+                .iter()
+                .map(|role| RoleDocument {
+                    role: role.role.get(),
+                    leader: role.leader.map(|leader| leader.to_string()),
+                    term: role.term.get(),
+                })
+                .collect(),
         }
+    }
+
+    /// Which roles a member leads, or nobody does.
+    fn led_by(&self, leader: Option<MemberId>) -> Vec<u32> {
+        let led = self.roles.iter().filter(|role| role.leader == leader);
+        led.map(|role| role.role.get()).collect()
     }
 
     fn text(&self, group: &str) -> String {
@@ -188,6 +223,17 @@ impl Seen {
                 row.counter,
                 row.label
             );
+        }
+        if !self.roles.is_empty() {
+            text += &format!("\n\n  {}\n", output::plural(self.roles.len() as u64, "role"));
+            let members = self.members.iter().map(|row| Some(row.member));
+            for leader in members.chain([None]) {
+                let led = self.led_by(leader);
+                if !led.is_empty() {
+                    let leader = leader.map_or("nobody".into(), |leader| leader.to_string());
+                    text += &format!("\n  {leader:<12} {}", named(&led));
+                }
+            }
         }
         text
     }
@@ -325,7 +371,7 @@ pub(crate) fn observe(address: &Address, at: &WhereArgs, format: Format) -> anyh
                 if before.replace(now) != Some(now) {
                     let members =
                         reader.runtime.block_on(reader.database.members(&reader.group))?;
-                    let seen = Seen { standing, renews: true, members };
+                    let seen = Seen { standing, renews: true, members, roles: Vec::new() };
                     match format {
                         Format::Json => output::print_json(&seen.document(&reader.group))?,
                         Format::Text => {

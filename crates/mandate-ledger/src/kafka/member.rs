@@ -17,6 +17,7 @@ use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use super::KafkaConfig;
+use super::broker::setting;
 use super::committer::Committer;
 use super::context::{Context, Happened, partitions, unassign};
 use crate::ledger::{LedgerError, Member};
@@ -36,16 +37,14 @@ pub struct KafkaMember {
     revoking: Option<(TopicPartitionList, BarrierId, BTreeSet<Partition>)>,
     barriers: u64,
     session: Duration,
+    /// Its static name, if it has one.
+    instance: Option<String>,
 }
 
 impl std::fmt::Debug for KafkaMember {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("KafkaMember").field("topic", &self.topic).finish_non_exhaustive()
     }
-}
-
-fn setting(error: KafkaError) -> LedgerError {
-    LedgerError::Setting(error.to_string())
 }
 
 impl KafkaMember {
@@ -67,6 +66,7 @@ impl KafkaMember {
             revoking: None,
             barriers: 0,
             session: config.session,
+            instance: config.instance.clone(),
         })
     }
 
@@ -225,7 +225,7 @@ impl Member for KafkaMember {
                 biased;
                 received = self.consumer.recv() => match received {
                     Ok(message) => return Ok(record(&message)),
-                    Err(error) => judge(error, self.session)?,
+                    Err(error) => judge(error, self.session, self.instance.as_deref())?,
                 },
                 () = context.wakes.notified() => {}
             }
@@ -254,15 +254,28 @@ fn wall(timestamp: Timestamp) -> WallTime {
 }
 
 /// Whether an error is one to go on after.
-fn judge(error: KafkaError, session: Duration) -> Result<(), LedgerError> {
-    match error.rdkafka_error_code() {
-        Some(RDKafkaErrorCode::InvalidSessionTimeout) => Err(LedgerError::Session {
-            wanted_ms: session.as_millis() as u64,
-            shortest_ms: 6_000,
-            longest_ms: 1_800_000,
-        }),
-        _ if matches!(error, KafkaError::MessageConsumptionFatal(_)) => {
-            Err(LedgerError::Fatal(error.to_string()))
+fn judge(error: KafkaError, session: Duration, instance: Option<&str>) -> Result<(), LedgerError> {
+    let is_fatal = matches!(error, KafkaError::MessageConsumptionFatal(_));
+    match (error.rdkafka_error_code(), instance) {
+        (Some(RDKafkaErrorCode::InvalidSessionTimeout), _) => {
+            Err(LedgerError::SessionRefused { wanted_ms: session.as_millis() as u64 })
+        }
+        (Some(RDKafkaErrorCode::FencedInstanceId), Some(instance)) => {
+            Err(LedgerError::Replaced(instance.to_owned()))
+        }
+        _ if is_fatal => Err(LedgerError::Fatal(error.to_string())),
+        (
+            Some(
+                RDKafkaErrorCode::GroupAuthorizationFailed
+                | RDKafkaErrorCode::TopicAuthorizationFailed
+                | RDKafkaErrorCode::SaslAuthenticationFailed
+                | RDKafkaErrorCode::Authentication,
+            ),
+            _,
+        ) => {
+            // Rights can be given later: it goes on trying, and is heard.
+            tracing::warn!(%error, "the broker does not let this member");
+            Ok(())
         }
         _ => {
             tracing::debug!(%error, "the client goes on");

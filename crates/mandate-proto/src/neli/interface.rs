@@ -297,3 +297,17 @@ pub enum Event {
     /// This member has left the group. Nothing more comes of it, unless it only rests.
     Left,
 }
+
+impl Event {
+    /// The partition that it is about, if it is about one.
+    pub fn partition(&self) -> Option<Partition> {
+        match self {
+            Event::Acquired { partition, .. }
+            | Event::Ended { partition, .. }
+            | Event::DrainOverran { partition }
+            | Event::Dry { partition }
+            | Event::WentBack { partition, .. } => Some(*partition),
+            Event::BarrierStuck { .. } | Event::Failed { .. } | Event::Left => None,
+        }
+    }
+}

@@ -176,6 +176,11 @@ impl Member {
         !self.takes_part()
     }
 
+    /// Since when it waits for an assignment, if it does.
+    pub fn waiting_since(&self) -> Option<Instant> {
+        self.waiting.map(|(since, _)| since)
+    }
+
     /// How many renewals have failed in succession: with a deadline that comes near, leadership is in
     /// jeopardy.
     pub fn failed_renewals(&self) -> u32 {

@@ -164,6 +164,11 @@ pub enum NoTransfer {
     /// The protocol knows no transfer: the leader that has led longest stays.
     #[error("nfd-l has no transfer; the leader can resign")]
     Unsupported,
+    /// On a ledger nobody chooses a successor.
+    #[error(
+        "the coordinator assigns partitions, and cannot be told to whom; to give up what is led here, resign"
+    )]
+    Assigned,
     /// It could not take over.
     #[error("that member has lost its disk and has no vote yet")]
     NoVote,

@@ -1,0 +1,66 @@
+//! What happens to roles on a ledger, in words.
+
+use mandate_proto::neli::{Event, Loss, Undertaking};
+
+/// Why roles are not led any more, for metrics and programs.
+pub(crate) fn loss_name(loss: Loss) -> &'static str {
+    match loss {
+        Loss::Lapsed => "lapsed",
+        Loss::Revoked => "revoked",
+        Loss::Lost => "lost",
+        Loss::Fenced => "fenced",
+        Loss::Left => "left",
+    }
+}
+
+/// The same for people.
+fn because(loss: Loss) -> &'static str {
+    match loss {
+        Loss::Lapsed => "nothing proved in time that it may be led",
+        Loss::Revoked => "the coordinator wants it back",
+        Loss::Lost => "the coordinator had given this member up for dead",
+        Loss::Fenced => "the coordinator refused to renew it: it is another's",
+        Loss::Left => "this member resigned or left",
+    }
+}
+
+/// Why a term began: on a ledger, for one reason.
+pub(crate) const ASSIGNED: &str = "the coordinator assigned the partition to this member";
+
+/// An event.
+pub(crate) fn event_text(event: &Event) -> String {
+    match event {
+        Event::Acquired { partition, term: Some(term) } => {
+            format!("LEADING {partition} in term {term}")
+        }
+        Event::Acquired { partition, term: None } => format!("LEADING {partition}"),
+        Event::Ended { partition, loss, .. } => {
+            format!("{partition} is not led any more: {}", because(*loss))
+        }
+        Event::DrainOverran { partition } => {
+            format!("work on {partition} took longer than is allowed, and it was released")
+        }
+        Event::Dry { partition } => format!(
+            "{partition} is dry: nothing came for a whole threshold by which it could be led; it is given back"
+        ),
+        Event::BarrierStuck { .. } => {
+            "the barrier is stuck: nothing was assigned for longer than any member may hold that up"
+                .into()
+        }
+        Event::WentBack { partition, from, to } => format!(
+            "the offsets of {partition} went back, from term {from} to {to}: was the topic made anew? It is not led here \
+             under a lower term"
+        ),
+        Event::Failed { undertaking, times, unknown } => {
+            let what = match undertaking {
+                Undertaking::Publishing => "a record",
+                Undertaking::Renewing => "a renewal",
+            };
+            match unknown {
+                false => format!("{what} failed ({times} in succession)"),
+                true => format!("nobody knows what became of {what} ({times} in succession)"),
+            }
+        }
+        Event::Left => "out of the group".into(),
+    }
+}

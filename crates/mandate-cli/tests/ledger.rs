@@ -1,0 +1,216 @@
+//! Roles on Kafka, as a new user meets them: two terminals and a broker; daemons that share many roles; what the
+//! commands say. On a private Apache Kafka, or on the one that `KAFKA_BROKERS` names.
+
+#![cfg(feature = "kafka")]
+
+mod group;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use group::{mandate, within};
+use mandate_servers::kafka::{Kafka, KafkaConfig};
+
+const BOUND: Duration = Duration::from_secs(60);
+
+/// A command that runs until the test ends.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Where Kafka is, and which sessions it grants.
+struct Broker {
+    at: String,
+    session: &'static str,
+    /// Kept until the end.
+    _server: Option<Kafka>,
+}
+
+impl Broker {
+    fn new() -> Self {
+        match std::env::var("KAFKA_BROKERS") {
+            Ok(at) => Broker { at, session: "6s", _server: None },
+            Err(_) => {
+                let server = Kafka::launch(&KafkaConfig::TUNED).expect("Kafka starts");
+                Broker { at: server.brokers(), session: "1500ms", _server: Some(server) }
+            }
+        }
+    }
+
+    /// A name that no other test, and no earlier run, has.
+    fn name(&self, what: &str) -> String {
+        format!("{what}-{}", std::process::id())
+    }
+}
+
+fn text(command: &mut Command) -> String {
+    // Only where a test says so.
+    let output = command.env_remove("KAFKA_BROKERS").output().unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    out + &err
+}
+
+#[test]
+fn roles_on_kafka() {
+    let broker = Broker::new();
+    two_terminals_and_a_broker_and_the_second_takes_over_when_the_first_is_killed(&broker);
+    daemons_share_many_roles_and_say_which(&broker);
+    what_cannot_be_is_said_with_what_to_do(&broker);
+}
+
+/// `mandate run`; the script says under which name it runs.
+fn run(broker: &Broker, role: &str, directory: &Path, name: &str) -> Running {
+    let script = format!("echo $MANDATE_TERM > {name}; exec sleep 60");
+    let mut command = mandate();
+    command.args(["run", role, "--engine", "ledger", "--brokers", &broker.at]);
+    command.args(["--session", broker.session, "--", "sh", "-c", &script]);
+    Running(command.current_dir(directory).stderr(Stdio::null()).spawn().unwrap())
+}
+
+fn term(directory: &Path, name: &str) -> u64 {
+    within(BOUND, "it runs", || {
+        std::fs::read_to_string(directory.join(name)).ok()?.trim().parse().ok()
+    })
+}
+
+fn two_terminals_and_a_broker_and_the_second_takes_over_when_the_first_is_killed(broker: &Broker) {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, role) = (directory.path(), broker.name("backup"));
+    let ask =
+        |command: &str| text(mandate().args([command, "--brokers", &broker.at, "--group", &role]));
+    let first = run(broker, &role, path, "first");
+    let before = term(path, "first");
+    let mut second = run(broker, &role, path, "second");
+    let status = within(BOUND, "the second stands by", || {
+        let status = ask("status");
+        (status.contains("stands by") && status.contains("leads")).then_some(status)
+    });
+    assert!(status.contains(&format!("leads {role} in term {before}")), "{status}");
+    assert!(!path.join("second").exists(), "one at a time");
+    drop(first);
+    let after = term(path, "second");
+    assert!(after > before, "{after} after {before}");
+    let history = ask("history");
+    assert_eq!(history.lines().count(), 2, "{history}");
+    assert!(history.starts_with(&format!("partition 0     term {after}")), "{history}");
+    let explained = ask("explain");
+    assert!(explained.contains("nobody stands for election"), "{explained}");
+    // Asked to end, it leaves the group at once.
+    let pid = rustix::process::Pid::from_child(&second.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(second.0.wait().is_ok());
+    within(BOUND, "nobody is left", || {
+        ask("status").contains("nobody is in the group").then_some(())
+    });
+}
+
+fn daemon(broker: &Broker, group: &str, directory: &Path, member: u32) -> (Running, String) {
+    let api = format!("127.0.0.1:{}", mandate_servers::free_ports(1).unwrap()[0]);
+    let config = format!(
+        "engine = 'ledger'\ngroup = '{group}'\nmember = 'p{member}'\napi = '{api}'\n\
+         [ledger]\nbrokers = '{}'\nroles = 100\npartitions = 4\nsession = '{}'\n",
+        broker.at, broker.session
+    );
+    let file = directory.join(format!("p{member}.toml"));
+    std::fs::write(&file, config).unwrap();
+    let mut daemon = mandate();
+    daemon.args(["node", "--config"]).arg(&file).stdout(Stdio::null());
+    (Running(daemon.spawn().unwrap()), api)
+}
+
+fn daemons_share_many_roles_and_say_which(broker: &Broker) {
+    let directory = tempfile::tempdir().unwrap();
+    let group = broker.name("orders");
+    let (first, api) = daemon(broker, &group, directory.path(), 1);
+    let said = |api: &str, args: &[&str]| text(mandate().args(args).args(["--api", api]));
+    within(BOUND, "the first leads everything", || {
+        said(&api, &["status"]).contains("LEADS 100 of 100 roles").then_some(())
+    });
+    let (_second, other) = daemon(broker, &group, directory.path(), 2);
+    let status = within(BOUND, "two have a half each", || {
+        let status = said(&api, &["status"]);
+        let both =
+            status.contains("LEADS 50 of 100") && said(&other, &["status"]).contains("LEADS 50");
+        both.then_some(status)
+    });
+    assert!(status.contains("50 of 100 led here, with 2 of 4 partitions"), "{status}");
+    let whole: serde_json::Value =
+        serde_json::from_str(&said(&api, &["status", "-o", "json"])).unwrap();
+    let partitions = whole["role_map"]["partitions"].as_array().unwrap();
+    assert_eq!(
+        partitions.iter().map(|one| one["roles"].as_array().unwrap().len()).sum::<usize>(),
+        100
+    );
+    // The same role is led by one of the two, by its number and by a key's.
+    for role in ["3", "customer%2017"] {
+        let codes = [&api, &other].map(|api| get(api, &format!("/v1/roles/{role}")).0);
+        assert_eq!(codes.iter().filter(|code| **code == 200).count(), 1, "{role}: {codes:?}");
+        assert_eq!(codes.iter().filter(|code| **code == 503).count(), 1, "{role}: {codes:?}");
+    }
+    assert_eq!(get(&api, "/v1/roles/100").0, 404);
+    assert_eq!(get(&api, "/readyz").0, 200);
+    let metrics = get(&api, "/metrics").1;
+    assert!(metrics.contains(&format!("mandate_roles_led{{group=\"{group}\"}} 50")), "{metrics}");
+    assert!(metrics.contains("mandate_barrier_stuck"), "{metrics}");
+    let refused = said(&api, &["transfer", "p2"]);
+    assert!(refused.contains("the coordinator assigns partitions"), "{refused}");
+    assert!(said(&api, &["history"]).contains("ended: revoked"));
+    let held = text(mandate().args(["run", "x", "--api", &api, "--", "true"]));
+    assert!(held.contains("has many roles"), "{held}");
+    assert!(said(&api, &["resign"]).contains("given back"));
+    within(BOUND, "the other leads everything", || {
+        said(&other, &["status"]).contains("LEADS 100 of 100").then_some(())
+    });
+    within(BOUND, "who resigned comes back", || {
+        said(&api, &["status"]).contains("LEADS 50 of 100").then_some(())
+    });
+    drop(first);
+    within(BOUND, "the other leads everything", || {
+        said(&other, &["status"]).contains("LEADS 100 of 100").then_some(())
+    });
+}
+
+/// Code and text.
+fn get(api: &str, path: &str) -> (u16, String) {
+    let mut answer = ureq::get(format!("http://{api}{path}"))
+        .config()
+        .http_status_as_error(false)
+        .build()
+        .call()
+        .unwrap();
+    (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap())
+}
+
+fn what_cannot_be_is_said_with_what_to_do(broker: &Broker) {
+    let role = broker.name("refused");
+    let refused = |flags: &[&str]| {
+        let mut command = mandate();
+        command.args(["run", &role, "--brokers", &broker.at]).args(flags).args(["--", "true"]);
+        text(&mut command)
+    };
+    for (flags, expected) in [
+        (&["--session", "1ms"][..], "group.min.session.timeout.ms"),
+        (&["-X", "group.id=mine"], "group.id is decided by the engine"),
+        (&["-X", "no.such=1"], "no.such"),
+        (&["--topic", "two words"], "is no name for a topic"),
+        (&["--protocol", "consumer"], "do not extend the session"),
+        (&["--url", "sqlite:./m.db"], "name one of the two"),
+        (&["--new"], "on a ledger they have none"),
+        (&["--roles", "5", "--topic", "x", "-X", "nonsense"], "write KEY=VALUE"),
+    ] {
+        let said = refused(flags);
+        assert!(said.contains(expected), "{flags:?}: {said}");
+    }
+    let said = text(mandate().args(["run", &role, "--engine", "ledger", "--", "true"]));
+    assert!(said.contains("KAFKA_BROKERS"), "{said}");
+    let said = text(mandate().args(["status", "--brokers", &broker.at]));
+    assert!(said.contains("name the group with --group"), "{said}");
+    let said = text(mandate().args(["status", "--brokers", &broker.at, "--group", "nobodys"]));
+    assert!(said.contains("there is no topic mandate-nobodys"), "{said}");
+}

@@ -1,0 +1,210 @@
+//! What the broker grants: read from it, never assumed.
+//!
+//! Whoever may not read a broker's settings (`DescribeConfigs` on the cluster) is told so. In the classic protocol the
+//! join will then tell whether the session is granted; in the consumer protocol the session is the broker's, and
+//! nothing can be promised without knowing it.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rdkafka::ClientContext;
+use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+
+use super::{KafkaConfig, Protocol};
+use crate::ledger::LedgerError;
+
+/// For questions to the broker.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(super) type Admin = AdminClient<DefaultClientContext>;
+
+pub(super) fn failed(what: &'static str) -> impl Fn(KafkaError) -> LedgerError {
+    move |error| LedgerError::Broker { what, reason: error.to_string() }
+}
+
+/// A client that the broker can be asked by.
+pub(super) fn admin(config: &KafkaConfig) -> Result<Admin, LedgerError> {
+    config.common().create().map_err(setting)
+}
+
+/// What is wrong with a setting. Its value is not shown: it may be a password.
+pub(super) fn setting(error: KafkaError) -> LedgerError {
+    match error {
+        KafkaError::ClientConfig(_, what, key, _) => LedgerError::Setting(format!("{key}: {what}")),
+        error => LedgerError::Setting(error.to_string()),
+    }
+}
+
+/// Keeps what the client complains of: a call that failed only says that it did.
+#[derive(Debug, Default)]
+pub(super) struct Heard(Mutex<Option<String>>);
+
+impl ClientContext for Heard {
+    fn error(&self, error: KafkaError, reason: &str) {
+        // That all are down follows from something else, which was said before.
+        if error.rdkafka_error_code() != Some(RDKafkaErrorCode::AllBrokersDown) {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
+        }
+    }
+}
+
+impl ConsumerContext for Heard {}
+
+/// Why a call failed, in the client's own words where it has some.
+fn explained(client: &BaseConsumer<Heard>, error: KafkaError) -> LedgerError {
+    while client.poll(Duration::ZERO).is_some() {}
+    let heard = client.context().0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let reason = match heard {
+        Some(heard) => format!("{heard} ({error})"),
+        None => error.to_string(),
+    };
+    LedgerError::Broker { what: "reach the broker", reason }
+}
+
+/// What a first look shows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// How many partitions the topic has, if there is one.
+    pub(super) partitions: Option<u32>,
+    /// A broker that can be asked.
+    some_broker: Option<i32>,
+}
+
+/// Whether a broker answers, and whether there is a topic.
+pub(super) async fn look(config: &KafkaConfig) -> Result<Seen, LedgerError> {
+    let client: BaseConsumer<Heard> =
+        config.common().create_with_context(Heard::default()).map_err(setting)?;
+    // The call waits for the broker; others of this runtime should not.
+    let topic = config.topic.clone();
+    let looked = tokio::task::spawn_blocking(move || {
+        let metadata = client.fetch_metadata(Some(&topic), PATIENCE);
+        let metadata = metadata.map_err(|error| explained(&client, error))?;
+        let found = metadata.topics().iter().find(|found| found.name() == topic);
+        let partitions = found.map_or(0, |found| found.partitions().len() as u32);
+        let some_broker = metadata.brokers().first().map(|broker| broker.id());
+        Ok(Seen { partitions: Some(partitions).filter(|count| *count > 0), some_broker })
+    });
+    looked.await.map_err(|error| LedgerError::Fatal(error.to_string()))?
+}
+
+/// The settings of a broker, a topic or a group; `None` where they may not be read.
+pub(super) async fn describe(
+    admin: &Admin,
+    of: ResourceSpecifier<'_>,
+) -> Result<Option<HashMap<String, String>>, LedgerError> {
+    let options = AdminOptions::new().request_timeout(Some(PATIENCE));
+    let described = admin.describe_configs([&of], &options).await;
+    let mut described = described.map_err(failed("read the broker's settings"))?;
+    Ok(match described.pop() {
+        Some(Ok(resource)) => {
+            let entries = resource.entries.into_iter();
+            Some(entries.filter_map(|entry| Some((entry.name, entry.value?))).collect())
+        }
+        Some(Err(code)) => {
+            tracing::debug!(?of, %code, "settings may not be read");
+            None
+        }
+        None => None,
+    })
+}
+
+/// Sees to it that the session is one that the broker grants: said now, and not by a member that never joins.
+pub(super) async fn settle_times(config: &mut KafkaConfig, seen: &Seen) -> Result<(), LedgerError> {
+    let admin = admin(config)?;
+    let broker = match seen.some_broker {
+        Some(id) => describe(&admin, ResourceSpecifier::Broker(id)).await?,
+        None => None,
+    };
+    match config.protocol {
+        Protocol::Classic => check_session(config, broker.as_ref()),
+        Protocol::Consumer => {
+            let group = describe(&admin, ResourceSpecifier::Group(&config.group)).await?;
+            take_times(config, broker.as_ref(), group.as_ref())
+        }
+    }
+}
+
+fn number(settings: Option<&HashMap<String, String>>, name: &str) -> Option<u64> {
+    settings?.get(name)?.parse().ok()
+}
+
+fn check_session(
+    config: &KafkaConfig,
+    broker: Option<&HashMap<String, String>>,
+) -> Result<(), LedgerError> {
+    let shortest_ms = number(broker, "group.min.session.timeout.ms");
+    let longest_ms = number(broker, "group.max.session.timeout.ms");
+    let wanted_ms = config.session.as_millis() as u64;
+    let (Some(shortest_ms), Some(longest_ms)) = (shortest_ms, longest_ms) else {
+        tracing::warn!(
+            "the broker does not tell which sessions it grants (that needs DescribeConfigs on the cluster): whether it \
+             grants {wanted_ms} ms will show when this member joins"
+        );
+        return Ok(());
+    };
+    match (shortest_ms..=longest_ms).contains(&wanted_ms) {
+        true => Ok(()),
+        false => Err(LedgerError::Session { wanted_ms, shortest_ms, longest_ms }),
+    }
+}
+
+/// In the consumer protocol the broker says how long a session lasts: for the group, or for all groups.
+fn take_times(
+    config: &mut KafkaConfig,
+    broker: Option<&HashMap<String, String>>,
+    group: Option<&HashMap<String, String>>,
+) -> Result<(), LedgerError> {
+    let time = |name: &'static str| {
+        let of_group = number(group, name.trim_start_matches("group."));
+        let ms = of_group.or_else(|| number(broker, name)).ok_or(LedgerError::Untold(name))?;
+        Ok(Duration::from_millis(ms))
+    };
+    let session = time("group.consumer.session.timeout.ms")?;
+    let heartbeat = time("group.consumer.heartbeat.interval.ms")?;
+    *config = config.clone().with_times(session, heartbeat);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::num::NonZeroU32;
+
+    fn settings(entries: &[(&str, &str)]) -> HashMap<String, String> {
+        entries.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+    }
+
+    fn config() -> KafkaConfig {
+        KafkaConfig::new("127.0.0.1:1", "roles", "orders", NonZeroU32::MIN)
+    }
+
+    #[test]
+    fn a_session_that_is_not_granted_is_refused_and_one_that_nobody_tells_of_is_tried() {
+        let limits = settings(&[
+            ("group.min.session.timeout.ms", "7000"),
+            ("group.max.session.timeout.ms", "1800000"),
+        ]);
+        let refused = check_session(&config(), Some(&limits)).unwrap_err();
+        assert!(refused.to_string().contains("from 7000 ms to 1800000 ms"), "{refused}");
+        assert_eq!(check_session(&config(), None), Ok(()));
+    }
+
+    #[test]
+    fn in_the_consumer_protocol_the_groups_session_goes_before_the_brokers() {
+        let broker = settings(&[
+            ("group.consumer.session.timeout.ms", "45000"),
+            ("group.consumer.heartbeat.interval.ms", "5000"),
+        ]);
+        let group = settings(&[("consumer.session.timeout.ms", "50000")]);
+        let mut config = config();
+        take_times(&mut config, Some(&broker), Some(&group)).unwrap();
+        let seconds = |time: Duration| time.as_secs();
+        assert_eq!((seconds(config.session), seconds(config.heartbeat)), (50, 5));
+        let untold = take_times(&mut config, None, None).unwrap_err();
+        assert!(untold.to_string().contains("group.consumer.session.timeout.ms"), "{untold}");
+    }
+}

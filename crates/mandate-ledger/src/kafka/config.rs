@@ -1,0 +1,304 @@
+//! How Kafka is used, and what that comes to in settings of the client.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use mandate_proto::neli::{Delivery, Grants, Mode};
+use rdkafka::ClientConfig;
+
+use super::{can_exclude, check_mode, topic};
+use crate::ledger::LedgerError;
+use crate::memory::Assignor;
+
+/// Settings that the engine decides, because what it promises rests on them; with the other names that the client has
+/// for them.
+const OWNED: [&str; 23] = [
+    "bootstrap.servers",
+    "metadata.broker.list",
+    "group.id",
+    "group.instance.id",
+    "group.protocol",
+    "group.protocol.type",
+    "group.remote.assignor",
+    "session.timeout.ms",
+    "heartbeat.interval.ms",
+    "max.poll.interval.ms",
+    "partition.assignment.strategy",
+    "enable.auto.commit",
+    "enable.auto.offset.store",
+    "auto.commit.interval.ms",
+    "auto.offset.reset",
+    "acks",
+    "request.required.acks",
+    "linger.ms",
+    "queue.buffering.max.ms",
+    "message.timeout.ms",
+    "delivery.timeout.ms",
+    "transactional.id",
+    "enable.partition.eof",
+];
+
+/// librdkafka looks after its group once a second, unless something wakes it.
+const IDLE_LOOP: Duration = Duration::from_secs(1);
+
+/// What a broker grants that nobody has tuned.
+const UNTUNED: Duration = Duration::from_secs(6);
+
+/// For brokers that were tuned: short enough for a crash to be noticed in about a second, and long enough for a
+/// collection of garbage or a busy host.
+const TUNED: Duration = Duration::from_secs(1);
+
+/// How a member and the coordinator speak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// The one that every broker speaks. The client says how long a session lasts, within the broker's limits.
+    #[default]
+    Classic,
+    /// The one of Kafka 4 (KIP-848), in which the broker decides how long a session lasts. Not for exclusive mode.
+    Consumer,
+}
+
+/// How Kafka is used.
+#[derive(Clone, Debug)]
+pub struct KafkaConfig {
+    /// Where brokers are: hosts and ports, with commas between.
+    pub brokers: String,
+    /// The topic. Nothing else should be in it.
+    pub topic: String,
+    /// The consumer group; a part of the topic's roles for each.
+    pub group: String,
+    /// How many partitions the topic has.
+    pub partitions: NonZeroU32,
+    /// Whether a topic that is there may have another number of partitions: then that one counts.
+    pub takes_any_partitions: bool,
+    /// Whether the topic is made if there is none, with how many replicas; 0: as many as the broker makes by default.
+    pub create: Option<u16>,
+    /// What is wanted of it.
+    pub mode: Mode,
+    /// How a member and the coordinator speak.
+    pub protocol: Protocol,
+    /// After this long without a sign of life a member is replaced. An untuned broker grants 6 s and more. In the
+    /// consumer protocol the broker decides.
+    pub session: Duration,
+    /// Time between signs of life.
+    pub heartbeat: Duration,
+    /// How long a rebalance waits for a member that lives.
+    pub barrier: Duration,
+    /// How partitions are divided, in the classic protocol.
+    pub assignor: Assignor,
+    /// A name that survives restarts of the process (static membership). A restart takes effect at once, so a
+    /// grace period is needed in exclusive mode; and who ends is not replaced before its session has.
+    pub instance: Option<String>,
+    /// Further settings of librdkafka: security, SASL, client ids.
+    pub settings: BTreeMap<String, String>,
+}
+
+impl KafkaConfig {
+    /// As it works on a broker that nobody has tuned: sessions of 6 s.
+    pub fn new(brokers: &str, topic: &str, group: &str, partitions: NonZeroU32) -> Self {
+        KafkaConfig {
+            brokers: brokers.to_owned(),
+            topic: topic.to_owned(),
+            group: group.to_owned(),
+            partitions,
+            takes_any_partitions: false,
+            create: Some(0),
+            mode: Mode::Exclusive,
+            protocol: Protocol::Classic,
+            session: Duration::ZERO,
+            heartbeat: Duration::ZERO,
+            barrier: Duration::ZERO,
+            assignor: Assignor::default(),
+            instance: None,
+            settings: BTreeMap::new(),
+        }
+        .with_session(UNTUNED)
+    }
+
+    /// With sessions of this length, a sixth of it between heartbeats, and as long a barrier as needed for
+    /// partitions to be held for a whole session. Below 6 s the broker has to be tuned
+    /// (`group.min.session.timeout.ms`).
+    #[must_use]
+    pub fn with_session(self, session: Duration) -> Self {
+        self.with_times(session, session / 6)
+    }
+
+    /// With sessions of 1 s, for a broker whose `group.min.session.timeout.ms` is at most that.
+    #[must_use]
+    pub fn tuned(self) -> Self {
+        self.with_session(TUNED)
+    }
+
+    /// With such sessions and heartbeats, and a barrier that fits.
+    pub(super) fn with_times(mut self, session: Duration, heartbeat: Duration) -> Self {
+        self.session = session;
+        self.heartbeat = heartbeat;
+        self.barrier = session * 2 + heartbeat * 4;
+        self
+    }
+
+    /// In this mode; default: exclusive.
+    #[must_use]
+    pub fn with_mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// In this protocol; default: classic.
+    #[must_use]
+    pub fn with_protocol(mut self, protocol: Protocol) -> Self {
+        self.protocol = protocol;
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<(), LedgerError> {
+        topic::check_name(&self.topic)?;
+        check_mode(self.mode, self.protocol)?;
+        match self.settings.keys().find(|key| OWNED.contains(&key.as_str())) {
+            Some(key) => Err(LedgerError::Owned(key.clone())),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn common(&self) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config.set("socket.nagle.disable", "true");
+        // A broker that is back is found at once.
+        config.set("reconnect.backoff.ms", "20").set("reconnect.backoff.max.ms", "500");
+        for (key, value) in &self.settings {
+            config.set(key, value);
+        }
+        config.set("bootstrap.servers", &self.brokers);
+        config
+    }
+
+    pub(super) fn consumer(&self) -> ClientConfig {
+        let mut config = self.common();
+        config
+            .set("group.id", &self.group)
+            .set("max.poll.interval.ms", ms(self.barrier.max(self.session)))
+            .set("auto.offset.reset", "latest")
+            .set("enable.auto.offset.store", "false")
+            .set("fetch.wait.max.ms", "100");
+        match self.protocol {
+            Protocol::Classic => self.classic(&mut config),
+            Protocol::Consumer => {
+                config.set("group.protocol", "consumer").set("enable.auto.commit", "false");
+            }
+        }
+        if let Some(instance) = &self.instance {
+            config.set("group.instance.id", instance);
+        }
+        config
+    }
+
+    fn classic(&self, config: &mut ClientConfig) {
+        let assignor = match self.assignor {
+            Assignor::CooperativeSticky => "cooperative-sticky",
+            Assignor::RoundRobin => "roundrobin",
+        };
+        config
+            .set("session.timeout.ms", ms(self.session))
+            .set("heartbeat.interval.ms", ms(self.heartbeat))
+            .set("partition.assignment.strategy", assignor);
+        // Nothing is stored, so nothing is committed by this: it only wakes the loop that beats.
+        let wakes = self.heartbeat < IDLE_LOOP;
+        config.set("enable.auto.commit", wakes.to_string());
+        if wakes {
+            config.set("auto.commit.interval.ms", ms(self.heartbeat / 2));
+        }
+    }
+
+    pub(super) fn producer(&self) -> ClientConfig {
+        let mut config = self.common();
+        config
+            .set("acks", "all")
+            .set("linger.ms", "0")
+            .set("message.timeout.ms", self.session.as_millis().max(10).to_string());
+        config
+    }
+
+    pub(super) fn grants(&self) -> Grants {
+        let Self { session, heartbeat, barrier, .. } = *self;
+        let left = barrier.saturating_sub(session + heartbeat * 2);
+        Grants {
+            partitions: self.partitions,
+            session,
+            heartbeat,
+            barrier,
+            fenced: can_exclude(self.protocol).then(|| session.min(left)),
+            may_hand_over_early: self.instance.is_some(),
+            delivery: Delivery::Anyone,
+        }
+    }
+}
+
+fn ms(duration: Duration) -> String {
+    duration.as_millis().max(1).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> KafkaConfig {
+        KafkaConfig::new("127.0.0.1:1", "roles", "orders", NonZeroU32::new(8).unwrap())
+    }
+
+    #[test]
+    fn what_the_engine_decides_cannot_be_set_and_is_named() {
+        for key in OWNED {
+            let mut config = config();
+            config.settings.insert(key.into(), "100".into());
+            let refused = config.check().unwrap_err();
+            assert_eq!(refused, LedgerError::Owned(key.into()));
+            assert!(refused.to_string().contains(key), "{refused}");
+        }
+        let mut config = config();
+        config.settings.insert("security.protocol".into(), "ssl".into());
+        assert_eq!(config.check(), Ok(()));
+    }
+
+    #[test]
+    fn names_that_are_no_topics_are_refused() {
+        for name in ["", ".", "..", "a b", "ä", &"x".repeat(250)] {
+            let config = KafkaConfig { topic: name.to_owned(), ..config() };
+            assert_eq!(config.check(), Err(LedgerError::Topic(name.to_owned())));
+        }
+        assert_eq!(config().check(), Ok(()));
+    }
+
+    #[test]
+    fn a_partition_is_held_for_a_session_by_default_and_less_if_the_barrier_is_short() {
+        assert_eq!(config().grants().fenced, Some(Duration::from_secs(6)));
+        let short = KafkaConfig { barrier: Duration::from_secs(10), ..config() };
+        assert_eq!(short.grants().fenced, Some(Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn the_consumer_protocol_is_for_non_exclusive_mode_and_leaves_times_to_the_broker() {
+        let consumer = config().with_protocol(Protocol::Consumer);
+        let refused = consumer.check().unwrap_err().to_string();
+        assert!(refused.contains("do not extend the session"), "{refused}");
+        let consumer = consumer.with_mode(Mode::NonExclusive);
+        assert_eq!(consumer.check(), Ok(()));
+        assert_eq!(consumer.grants().fenced, None);
+        let settings = consumer.consumer();
+        assert_eq!(settings.get("group.protocol"), Some("consumer"));
+        for key in ["session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"]
+        {
+            assert_eq!(settings.get(key), None, "the client refuses it");
+        }
+    }
+
+    #[test]
+    fn a_setting_of_the_user_goes_before_a_default_and_round_robin_can_be_had() {
+        let mut config = KafkaConfig { assignor: Assignor::RoundRobin, ..config() }.tuned();
+        config.settings.insert("reconnect.backoff.ms".into(), "7".into());
+        let settings = config.consumer();
+        assert_eq!(settings.get("reconnect.backoff.ms"), Some("7"));
+        assert_eq!(settings.get("partition.assignment.strategy"), Some("roundrobin"));
+        assert_eq!(settings.get("session.timeout.ms"), Some("1000"));
+    }
+}

@@ -21,7 +21,6 @@ cargo xtask <command>
 
   test     format, lints, purity, documentation and all tests: what a change must pass
   purity   show that the rules which keep mandate-proto free of clock, I/O and chance really bite
-  kafka    the ledger engine on a private Apache Kafka: builds its client, has Maven resolve the server
   bench    count the instructions of the benchmarks under valgrind
   help     this text
 ";
@@ -47,13 +46,7 @@ fn run(args: &[&str]) -> anyhow::Result<()> {
         ["test"] => test::run(),
         ["purity"] => purity::run(),
         ["bench"] => bench::run(),
-        ["kafka"] => {
-            tools::ensure_c_compiler()?;
-            tools::ensure_kafka()?;
-            let test = ["test", "-p", "mandate-ledger", "--features", "kafka", "--locked"];
-            command::run(&mut command::cargo(test))
-        }
-        [known @ ("help" | "test" | "purity" | "bench" | "kafka"), ..] => {
+        [known @ ("help" | "test" | "purity" | "bench"), ..] => {
             bail!("`cargo xtask {known}` takes no arguments")
         }
         [unknown, ..] => bail!("no command is called `{unknown}`\n\n{HELP}"),

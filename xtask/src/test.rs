@@ -50,6 +50,7 @@ fn steps() -> Vec<Step> {
             "cargo fmt --version && cargo clippy --version",
         ),
         call("iproute2", tools::ensure_network_and_terminal, "ip -V"),
+        call("c compiler", tools::ensure_c_compiler, "make --version && gcc --version"),
         run("format", cargo(["fmt", "--all", "--check"])),
         run(
             "lints",
@@ -68,6 +69,7 @@ fn steps() -> Vec<Step> {
         ),
         call("etcd", tools::ensure_etcd, "etcd --version"),
         call("zookeeper", tools::ensure_zookeeper, "ls /usr/share/java/zookeeper.jar"),
+        call("kafka", tools::ensure_kafka, "java -version && ls target/kafka/libs"),
         run("tests", cargo(["test", "--workspace", "--locked"])),
     ]
 }

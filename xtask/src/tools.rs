@@ -95,12 +95,12 @@ pub(crate) fn ensure_kafka() -> anyhow::Result<()> {
     ensure_packages(&packages, present, "elections are tested on Apache Kafka")?;
     let directory = root().join("target/kafka");
     let pom = root().join("crates/mandate-servers/kafka/pom.xml");
+    let libs = directory.join("libs");
     // What was resolved for another version is no use.
     let resolved = directory.join("pom.xml");
-    if std::fs::read(&resolved).ok() == Some(std::fs::read(&pom)?) {
+    if libs.is_dir() && std::fs::read(&resolved).ok() == Some(std::fs::read(&pom)?) {
         return Ok(());
     }
-    let libs = directory.join("libs");
     let _ = std::fs::remove_dir_all(&libs);
     let mut resolve = Command::new("mvn");
     resolve.args(["-q", "-B", "dependency:copy-dependencies", "-f"]).arg(&pom);

@@ -204,6 +204,7 @@ impl Actor {
                 self.election.set_figures(Figures { history, requests, ..Figures::default() });
             }
             Order::Status => return self.status().await,
+            Order::Stall(ms) => stall(Duration::from_millis(ms)),
         }
         Ok(String::new())
     }
@@ -237,6 +238,14 @@ impl Actor {
             text += &format!(" {member}");
         }
         Ok(text)
+    }
+}
+
+/// Keeps every worker of the runtime busy, and with them the engine's driver. Its own threads run on, such as those
+/// by which a client tells its broker that it lives; so does the thread that acts.
+fn stall(length: Duration) {
+    for _ in 0..tokio::runtime::Handle::current().metrics().num_workers() {
+        tokio::spawn(async move { std::thread::sleep(length) });
     }
 }
 

@@ -15,11 +15,11 @@ use mandate_proto::pole::member::NoTransfer;
 use mandate_runtime::{Election, ElectionState, LeadError};
 use tokio::time::timeout;
 
-use crate::subject::SetupError;
+use crate::subject::{Ability, SetupError, Subject};
 use crate::suite::{Failure, Outcome, Verdict};
 
 /// What makes members in this process.
-pub trait Handles {
+pub trait Handles: Subject {
     /// A member.
     type Handle: Handle;
 
@@ -84,10 +84,17 @@ pub fn run(
     outcomes
 }
 
+/// Members in this process, and what their engine can do.
+struct Members<H> {
+    all: Vec<H>,
+    knows_leader: bool,
+    transfers: bool,
+}
+
 /// Shows a claim on a group on a runtime of its own, and ends both.
 fn on_a_group<H: Handles>(
     handles: &H,
-    show: impl AsyncFnOnce(&[H::Handle]) -> Result<String, Failure>,
+    show: impl AsyncFnOnce(&Members<H::Handle>) -> Result<String, Failure>,
 ) -> Result<String, Failure> {
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         Failure::Otherwise(format!("could not {what}: {error}"))
@@ -99,9 +106,13 @@ fn on_a_group<H: Handles>(
         tempfile::tempdir().map_err(|error| failed("make a private directory", &error))?;
     runtime.block_on(async {
         let group = handles.start(SIZE, directory.path()).await;
-        let group = group.map_err(|error| failed("start a group", &error))?;
+        let group = Members {
+            all: group.map_err(|error| failed("start a group", &error))?,
+            knows_leader: handles.lacks(Ability::KnowTheLeader).is_none(),
+            transfers: handles.lacks(Ability::Transfer).is_none(),
+        };
         let shown = show(&group).await;
-        for member in &group {
+        for member in &group.all {
             member.shutdown().await;
         }
         shown
@@ -127,7 +138,7 @@ async fn abandon<F: Future>(future: F, polls: usize) -> Option<F::Output> {
 }
 
 /// Waits until one leads and all others follow it in the same term: its place, and the term.
-async fn settled<H: Handle>(group: &[H]) -> Result<(usize, Term), Failure> {
+async fn settled<H: Handle>(group: &Members<H>) -> Result<(usize, Term), Failure> {
     let found = async {
         loop {
             if let Some(found) = leader(group) {
@@ -140,16 +151,17 @@ async fn settled<H: Handle>(group: &[H]) -> Result<(usize, Term), Failure> {
     timeout(PATIENCE, found).await.map_err(late)
 }
 
-fn leader<H: Handle>(group: &[H]) -> Option<(usize, Term)> {
+fn leader<H: Handle>(group: &Members<H>) -> Option<(usize, Term)> {
     let states: Vec<_> =
-        group.iter().map(|member| member.election().state().borrow().clone()).collect();
+        group.all.iter().map(|member| member.election().state().borrow().clone()).collect();
     let leads = |state: &ElectionState| state.mandate().is_some_and(|mandate| mandate.check());
     let place = states.iter().position(leads)?;
     let term = states[place].mandate()?.term();
     let agrees = |(at, state): (usize, &ElectionState)| match state {
         ElectionState::Following { leader, term: known } => {
-            *leader == group[place].member() && *known == term
+            *leader == group.all[place].member() && *known == term
         }
+        ElectionState::Electing => at != place && !group.knows_leader,
         _ => at == place,
     };
     states.iter().enumerate().all(agrees).then_some((place, term))
@@ -170,21 +182,21 @@ async fn drop_each(election: &Election, other: MemberId, polls: usize) {
     abandon(election.transfer(other), polls).await;
 }
 
-async fn dropped_anywhere<H: Handle>(group: &[H]) -> Result<String, Failure> {
+async fn dropped_anywhere<H: Handle>(group: &Members<H>) -> Result<String, Failure> {
     let (_, first) = settled(group).await?;
     let mut dropped = 0;
     for polls in 0..=POLLS {
-        for place in 0..group.len() {
-            let other = group[(place + 1) % group.len()].member();
+        for place in 0..group.all.len() {
+            let other = group.all[(place + 1) % group.all.len()].member();
             // As a leader, if that is where leadership is, and as a follower.
-            drop_each(group[place].election(), other, polls).await;
+            drop_each(group.all[place].election(), other, polls).await;
             dropped += 8;
         }
         settled(group).await?;
     }
-    for place in 0..group.len() {
+    for place in 0..group.all.len() {
         let led = timeout(PATIENCE, leads_again(group, place)).await;
-        let late = |_| Failure::Otherwise(format!("{} cannot lead", group[place].member()));
+        let late = |_| Failure::Otherwise(format!("{} cannot lead", group.all[place].member()));
         led.map_err(late)??;
     }
     let (_, last) = settled(group).await?;
@@ -192,14 +204,25 @@ async fn dropped_anywhere<H: Handle>(group: &[H]) -> Result<String, Failure> {
 }
 
 /// Has a member lead once more, by transfer and by work. What was dropped may still move leadership, and a
-/// transfer may be refused honestly: it is tried until it succeeds.
-async fn leads_again<H: Handle>(group: &[H], place: usize) -> Result<(), Failure> {
-    let member = &group[place];
+/// transfer may be refused honestly: it is tried until it succeeds. Where there is none, others resign until it is
+/// this one's turn.
+async fn leads_again<H: Handle>(group: &Members<H>, place: usize) -> Result<(), Failure> {
+    let member = &group.all[place];
     loop {
         let (leader, _) = settled(group).await?;
-        if leader != place && group[leader].election().transfer(member.member()).await.is_err() {
-            tokio::time::sleep(WAIT).await;
-            continue;
+        if leader != place {
+            let election = group.all[leader].election();
+            let moves = match group.transfers {
+                true => election.transfer(member.member()).await.is_ok(),
+                false => {
+                    election.resign().await;
+                    false
+                }
+            };
+            if !moves {
+                tokio::time::sleep(WAIT).await;
+                continue;
+            }
         }
         let work = member.election().lead(async |mandate| mandate.check());
         if let Ok(Ok(true)) = timeout(Duration::from_secs(2), work).await {
@@ -208,15 +231,15 @@ async fn leads_again<H: Handle>(group: &[H], place: usize) -> Result<(), Failure
     }
 }
 
-async fn nothing_left<H: Handle>(group: &[H]) -> Result<String, Failure> {
+async fn nothing_left<H: Handle>(group: &Members<H>) -> Result<String, Failure> {
     let (place, _) = settled(group).await?;
-    let other = group[(place + 1) % group.len()].member();
+    let other = group.all[(place + 1) % group.all.len()].member();
     // What is made once, and then kept, is made now.
-    drop_each(group[place].election(), other, 1).await;
+    drop_each(group.all[place].election(), other, 1).await;
     settled(group).await?;
     let before = held()?;
     for cycle in 0..CYCLES {
-        let election = group[cycle % group.len()].election();
+        let election = group.all[cycle % group.all.len()].election();
         let polls = cycle % (POLLS + 1);
         abandon(election.status(), polls).await;
         abandon(election.led(), polls).await;
@@ -250,9 +273,9 @@ fn held() -> Result<(usize, usize), Failure> {
     Ok((tasks, descriptors.count()))
 }
 
-async fn after_shutdown<H: Handle>(group: &[H]) -> Result<String, Failure> {
+async fn after_shutdown<H: Handle>(group: &Members<H>) -> Result<String, Failure> {
     let (place, term) = settled(group).await?;
-    let member = &group[place];
+    let member = &group.all[place];
     let election = member.election();
     let mandate = election.led().await;
     let waiting = tokio::spawn({
@@ -275,7 +298,8 @@ async fn after_shutdown<H: Handle>(group: &[H]) -> Result<String, Failure> {
     let answers = timeout(PATIENCE, calls).await;
     let expected = (true, Some(LeadError::Stopped), Err(NoTransfer::NotLeading));
     ensure(answers.as_ref() == Ok(&expected), || format!("it answers {answers:?}"))?;
-    let others: Vec<_> = group.iter().filter(|other| other.member() != member.member()).collect();
+    let others: Vec<_> =
+        group.all.iter().filter(|other| other.member() != member.member()).collect();
     let took_over = async {
         while !others.iter().any(|other| {
             let state = other.election().state().borrow().clone();

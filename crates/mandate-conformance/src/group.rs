@@ -24,7 +24,7 @@ use crate::judge::{Violation, judge};
 use crate::process::Process;
 use crate::protocol::{Order, Report, Seen};
 use crate::register::Register;
-use crate::subject::{Cables, Members, SetupError, Subject, placed};
+use crate::subject::{Ability, Cables, Members, SetupError, Subject, placed};
 
 /// Between two looks at what is waited for, if nothing is said meanwhile.
 const LOOK: Duration = Duration::from_millis(2);
@@ -94,6 +94,9 @@ pub struct Group {
     directory: TempDir,
     guarantee: Guarantee,
     patience: Duration,
+    /// Whether members know who leads while that is another, and whether two may lead.
+    knows_leader: bool,
+    excludes: bool,
     conduct: Conduct,
     paused: BTreeSet<MemberId>,
     said: Receiver<(MemberId, String)>,
@@ -123,6 +126,8 @@ impl Group {
             directory,
             guarantee: subject.guarantee(),
             patience: subject.patience(),
+            knows_leader: subject.lacks(Ability::KnowTheLeader).is_none(),
+            excludes: subject.lacks(Ability::Exclude).is_none(),
             conduct,
             paused: BTreeSet::new(),
             said,
@@ -267,20 +272,29 @@ impl Group {
 
     /// Everything that has happened and must not.
     pub fn violations(&mut self) -> Result<Vec<Violation>, GroupError> {
-        let guarantee = self.guarantee;
-        Ok(judge(guarantee, self.history()?))
+        let (guarantee, excludes) = (self.guarantee, self.excludes);
+        let history = self.history()?;
+        Ok(if excludes { judge(guarantee, history) } else { Vec::new() })
     }
 
-    /// Waits until someone leads, acts, and is known as the leader of its term by every member that runs.
-    /// What it did last.
+    /// Waits until someone leads, acts, and is known as the leader of its term by every member that runs; or at
+    /// least by itself, and nobody knows better, where members do not know of each other; or, where two may lead, that
+    /// someone acts and all that run take part. What it did last.
     pub fn settle(&mut self) -> Result<Act, GroupError> {
         let began = now();
         self.until("everyone knows the leader that acts", |group| {
-            let act = group.history.latest().filter(|act| act.at >= began)?;
+            let history = &group.history;
+            let act = if group.excludes { history.latest() } else { history.newest() };
+            let act = act.filter(|act| act.at >= began)?;
             let known = Some((act.member, act.term));
-            let running = group.processes.keys().filter(|member| !group.paused.contains(member));
-            let mut views = running.map(|member| group.history.view(*member)?.leader(*member));
-            views.all(|view| view == known).then_some(act)
+            let mut running =
+                group.processes.keys().filter(|member| !group.paused.contains(member));
+            let agrees = |member: &MemberId| match group.history.view(*member) {
+                view if !group.excludes => view.is_some_and(|view| view != Seen::Stopped),
+                Some(Seen::Electing) => !group.knows_leader && *member != act.member,
+                view => view.and_then(|view| view.leader(*member)) == known,
+            };
+            running.all(agrees).then_some(act)
         })
     }
 
@@ -321,11 +335,16 @@ impl Group {
         member: MemberId,
         order: Order,
     ) -> Result<Result<String, String>, GroupError> {
-        self.orders += 1;
-        let number = self.orders;
-        let line = format!("{number} {order}");
-        self.process(member)?.tell(&line).map_err(system(format!("tell {member} to {order}")))?;
+        let number = self.tell(member, order)?;
         self.until(format!("{member} answers to `{order}`"), |group| group.answers.remove(&number))
+    }
+
+    /// Gives a member an order and does not wait; its number.
+    pub fn tell(&mut self, member: MemberId, order: Order) -> Result<u64, GroupError> {
+        self.orders += 1;
+        let line = format!("{} {order}", self.orders);
+        self.process(member)?.tell(&line).map_err(system(format!("tell {member} to {order}")))?;
+        Ok(self.orders)
     }
 
     fn process(&mut self, member: MemberId) -> Result<&mut Process, GroupError> {
@@ -399,8 +418,17 @@ impl Group {
         members: &BTreeSet<MemberId>,
         start: Start,
     ) -> Result<(), GroupError> {
-        members.iter().try_for_each(|member| self.spawn(*member, start))?;
+        self.begin_all(members, start)?;
         members.iter().try_for_each(|member| self.until_ready(*member))
+    }
+
+    /// Starts members, all at once, and does not wait: also ones that were never started, if the subject knows them.
+    pub fn begin_all(
+        &mut self,
+        members: &BTreeSet<MemberId>,
+        start: Start,
+    ) -> Result<(), GroupError> {
+        members.iter().try_for_each(|member| self.spawn(*member, start))
     }
 
     /// Everything that a member wrote to standard error, over all its starts.

@@ -68,6 +68,7 @@ pub struct Refusal {
 pub struct History {
     reigns: BTreeMap<(Term, MemberId), Reign>,
     acts: Vec<Act>,
+    newest: Option<Act>,
     views: Vec<View>,
     refusals: Vec<Refusal>,
     /// What the register took, in its order.
@@ -95,6 +96,7 @@ impl History {
         reign.last = reign.last.max(at);
         reign.acts += 1;
         self.acts.push(act);
+        self.newest = Some(act);
     }
 
     /// Who did something in which term, by terms.
@@ -111,6 +113,11 @@ impl History {
     pub fn latest(&self) -> Option<Act> {
         let (term, member, reign) = self.reigns().next_back()?;
         Some(Act { member, term, at: reign.last })
+    }
+
+    /// The act that was told last, whatever its term.
+    pub fn newest(&self) -> Option<Act> {
+        self.newest
     }
 
     /// The acts that were not forgotten.

@@ -40,6 +40,7 @@
 //! | `N cancel` | drop what `lead` has begun, wherever it waits | `ok`, `no` if nothing was begun |
 //! | `N status` | what the member knows | `ok SEEN suspects MEMBER ...` |
 //! | `N figures HISTORY REQUESTS` | tell the oracle of this member | `ok` |
+//! | `N stall MS` | let the engine not run for so many milliseconds, while what it has started beside itself does, and acts go on | `ok` at once |
 //!
 //! The end of the input, and SIGTERM, ask for a shutdown in good order.
 
@@ -149,6 +150,8 @@ pub enum Order {
         /// Requests a second.
         requests: f64,
     },
+    /// Let the engine not run for so many milliseconds.
+    Stall(u64),
 }
 
 /// A line that is no report and no order.
@@ -200,6 +203,7 @@ impl fmt::Display for Order {
             Order::Cancel => f.write_str("cancel"),
             Order::Status => f.write_str("status"),
             Order::Figures { history, requests } => write!(f, "figures {history} {requests}"),
+            Order::Stall(ms) => write!(f, "stall {ms}"),
         }
     }
 }
@@ -275,6 +279,7 @@ impl FromStr for Order {
                 history: history.parse().map_err(|_| invalid("a position"))?,
                 requests: requests.parse().map_err(|_| invalid("a rate"))?,
             },
+            ["stall", ms] => Order::Stall(ms.parse().map_err(|_| invalid("milliseconds"))?),
             _ => return Err(invalid("an order")),
         })
     }
@@ -320,6 +325,7 @@ mod tests {
             Order::Cancel,
             Order::Status,
             Order::Figures { history: 3, requests: 0.5 },
+            Order::Stall(400),
         ];
         for order in orders {
             assert_eq!(order.to_string().parse(), Ok(order));

@@ -24,11 +24,29 @@ pub trait Subject {
     /// certificates, databases. The directory is empty, private, and removed in the end.
     fn group(&self, size: u32, directory: &Path) -> Result<Box<dyn Members>, SetupError>;
 
+    /// Why its handle cannot do this, if it cannot: claims that need it do not apply.
+    fn lacks(&self, _ability: Ability) -> Option<&'static str> {
+        None
+    }
+
     /// How long anything may take that must happen. Not a measure of speed: a host that does much else
     /// must not be taken for an engine that does nothing.
     fn patience(&self) -> Duration {
         Duration::from_secs(30)
     }
+}
+
+/// What not every engine can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ability {
+    /// Hand leadership to a member that is named.
+    Transfer,
+    /// Know who leads while that is another.
+    KnowTheLeader,
+    /// Keep a second process from running as a member that runs.
+    RunOnce,
+    /// Keep two from leading at once. Where that is not promised, there are no terms, and nothing is judged.
+    Exclude,
 }
 
 /// How the members of one group are started. What it holds (servers, relays) ends when it is dropped.

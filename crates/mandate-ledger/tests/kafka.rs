@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use behaviour::{is_divided, member, shows_what_is_promised, until};
+use behaviour::{is_divided, lapses_and_leads_again, member, shows_what_is_promised, until};
 use mandate_ledger::LedgerError;
 use mandate_ledger::kafka::{KafkaConfig, KafkaLedger};
 use mandate_proto::neli::{Mode, RoleId};
@@ -32,7 +32,7 @@ async fn open(config: KafkaConfig) -> KafkaLedger {
 /// One server for everything that does not strike it.
 #[tokio::test(flavor = "multi_thread")]
 async fn roles_on_a_tuned_kafka() {
-    let server = Kafka::launch(&ServerConfig::TUNED).expect("Kafka starts");
+    let mut server = Kafka::launch(&ServerConfig::TUNED).expect("Kafka starts");
     let brokers = server.brokers();
     // Short for Kafka, and long for a host on which much else is done.
     let session = Duration::from_millis(1500);
@@ -41,6 +41,31 @@ async fn roles_on_a_tuned_kafka() {
     a_member_that_is_gone_is_replaced(&brokers, session).await;
     topics_are_checked(&brokers, session).await;
     non_exclusive_roles_overlap(&brokers, session).await;
+    what_is_fatal_ends_a_member_and_says_so(&brokers, session).await;
+    let ledger = open(config(&brokers, Duration::from_secs(3))).await;
+    lapses_and_leads_again(&ledger, BOUND, async || {
+        server.nodes()[0].freeze().expect("it is frozen");
+        sleep(Duration::from_millis(1600)).await;
+        server.nodes()[0].resume().expect("it goes on");
+    })
+    .await;
+}
+
+/// Another process goes by its static name: the broker has fenced it, and nothing that it could do would help. (That a
+/// broker is gone for a while is not fatal: see below.)
+async fn what_is_fatal_ends_a_member_and_says_so(brokers: &str, session: Duration) {
+    let config = KafkaConfig { instance: Some("the one".into()), ..config(brokers, session) };
+    let ledger = open(config).await;
+    let first = member(&ledger, Mode::Exclusive, 4);
+    until("it leads", BOUND, || first.owned().len() == 4).await;
+    let second = member(&ledger, Mode::Exclusive, 4);
+    until("the first has ended", BOUND, || first.ended().is_some()).await;
+    let reason = first.ended().unwrap();
+    assert!(reason.contains("for good"), "{reason}");
+    assert!(first.owned().is_empty());
+    until("the second leads", BOUND, || second.owned().len() == 4).await;
+    assert!(second.ended().is_none());
+    second.shutdown().await;
 }
 
 /// Dropped without a word: its process might as well have been killed.

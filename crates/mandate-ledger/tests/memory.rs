@@ -5,7 +5,7 @@ mod behaviour;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use behaviour::{is_divided, member, shows_what_is_promised, until};
+use behaviour::{is_divided, lapses_and_leads_again, member, shows_what_is_promised, until};
 use mandate_ledger::Ledger;
 use mandate_ledger::memory::{Assignor, BrokerConfig, ClientConfig, GroupId, MemoryLedger, Side};
 use mandate_proto::neli::{Delivery, Mode, RoleId};
@@ -36,6 +36,31 @@ fn ledger(session: Duration, fetches: bool) -> MemoryLedger {
 #[tokio::test(flavor = "multi_thread")]
 async fn members_divide_roles_and_take_over_from_each_other() {
     shows_what_is_promised(&ledger(Duration::from_millis(300), false), BOUND).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missed_deadline_fences_while_assigned_and_the_next_proof_leads_again() {
+    let ledger = ledger(Duration::from_millis(1500), false);
+    let interrupted = ledger.clone();
+    lapses_and_leads_again(&ledger, BOUND, async || {
+        let life = interrupted.members()[0];
+        interrupted.cut(life, Side::Coordinator, true);
+        sleep(Duration::from_millis(800)).await;
+        interrupted.cut(life, Side::Coordinator, false);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_is_bounded_though_the_ledger_hangs() {
+    let ledger = ledger(Duration::from_millis(300), false);
+    let only = member(&ledger, Mode::Exclusive, 4);
+    until("it leads", BOUND, || only.owned().len() == 4).await;
+    ledger.restart(Duration::from_secs(3600));
+    let began = Instant::now();
+    only.shutdown().await;
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(only.owned().is_empty() && only.ended().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]

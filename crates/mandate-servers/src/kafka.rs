@@ -53,6 +53,23 @@ impl KafkaConfig {
     };
 }
 
+/// A way of its own to every node, for one client. Clients go wherever a node tells them that the nodes are, whatever
+/// address they were given at first; whoever is to go through a relay needs a listener that says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// For each node: the port on loopback where it listens for this client alone, and the one that it names.
+    pub nodes: Vec<LinePorts>,
+}
+
+/// One node's end of a [`Line`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinePorts {
+    /// Where the node listens.
+    pub listens: u16,
+    /// What it tells the client.
+    pub named: u16,
+}
+
 /// Kafka's nodes.
 #[derive(Debug)]
 pub struct Kafka {
@@ -71,6 +88,11 @@ pub struct Node {
 impl Kafka {
     /// Starts nodes without data.
     pub fn launch(config: &KafkaConfig) -> Result<Self, ServerError> {
+        Kafka::launch_with(config, &[])
+    }
+
+    /// Starts nodes without data, with these ways to them besides.
+    pub fn launch_with(config: &KafkaConfig, lines: &[Line]) -> Result<Self, ServerError> {
         let count = usize::from(config.nodes);
         let ports = ports::free_ports(count * 2).map_err(system("find ports"))?;
         let (clients, controllers) = ports.split_at(count);
@@ -81,7 +103,8 @@ impl Kafka {
         let mut nodes = Vec::new();
         for (id, (port, controller)) in (1..).zip(clients.iter().zip(controllers)) {
             let instance = Instance::new("kafka", "nobody", "", None)?;
-            let settings = settings(config, id, (*port, *controller), &voters.join(","), &instance);
+            let mut settings = settings(config, id, &voters.join(","), &instance);
+            settings += &listeners(usize::from(id) - 1, (*port, *controller), lines);
             instance.write("server.properties", &settings)?;
             instance.write("log4j2.properties", LOGGING)?;
             let mut format = java(&instance)?;
@@ -102,6 +125,16 @@ impl Kafka {
         self.nodes.iter_mut().try_for_each(Node::until_started)
     }
 
+    /// Brings everything back whatever was done to it: what is frozen goes on, and what has ended is started.
+    pub fn recover(&mut self) -> Result<(), ServerError> {
+        for node in &mut self.nodes {
+            if node.instance.runs() {
+                node.resume()?;
+            }
+        }
+        self.start_all()
+    }
+
     /// Its nodes, to be struck one by one.
     pub fn nodes(&mut self) -> &mut [Node] {
         &mut self.nodes
@@ -117,7 +150,7 @@ impl Kafka {
 fn java(instance: &Instance) -> Result<Command, ServerError> {
     let mut java = Command::new(programs::find("java", "default-jre-headless")?);
     // A small heap and a collector without threads of its own: several may run on one host.
-    java.args(["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]);
+    java.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]);
     let logging = instance.directory().join("log4j2.properties");
     java.arg(format!("-Dlog4j2.configurationFile={}", logging.display()));
     java.arg("-cp").arg(jars()?.join("*"));
@@ -129,21 +162,37 @@ const LOGGING: &str = "rootLogger.level=warn\nrootLogger.appenderRef.out.ref=out
     appender.out.layout.pattern=%d %p %c{1} %m%n\n\
     logger.started.name=kafka.server.KafkaRaftServer\nlogger.started.level=info\n";
 
-fn settings(
-    config: &KafkaConfig,
-    id: u16,
-    (port, controller): (u16, u16),
-    voters: &str,
-    instance: &Instance,
-) -> String {
+/// Where a node listens, and what it says of that.
+fn listeners(node: usize, (port, controller): (u16, u16), lines: &[Line]) -> String {
+    let at = |name: &str, port: u16| format!("{name}://127.0.0.1:{port}");
+    let mut listens = vec![at("PLAINTEXT", port), at("CONTROLLER", controller)];
+    let mut named = vec![at("PLAINTEXT", port)];
+    let mut protocols = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT".to_owned();
+    for (number, line) in lines.iter().enumerate() {
+        let (name, ports) = (format!("LINE{number}"), line.nodes[node]);
+        listens.push(at(&name, ports.listens));
+        named.push(at(&name, ports.named));
+        protocols += &format!(",{name}:PLAINTEXT");
+    }
+    let mut settings = format!(
+        "listeners={}\nadvertised.listeners={}\ncontroller.listener.names=CONTROLLER\n\
+         inter.broker.listener.name=PLAINTEXT\nlistener.security.protocol.map={protocols}\n",
+        listens.join(","),
+        named.join(",")
+    );
+    if !lines.is_empty() {
+        // For each listener.
+        settings += "num.network.threads=1\n";
+    }
+    settings
+}
+
+fn settings(config: &KafkaConfig, id: u16, voters: &str, instance: &Instance) -> String {
     let copies = config.nodes.min(3);
     let in_sync = copies.min(2);
     let data = instance.directory().join("data");
     let mut settings = format!(
         "process.roles=broker,controller\nnode.id={id}\ncontroller.quorum.voters={voters}\n\
-         listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\
-         advertised.listeners=PLAINTEXT://127.0.0.1:{port}\ncontroller.listener.names=CONTROLLER\n\
-         listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n\
          log.dirs={}\nauto.create.topics.enable=false\n\
          offsets.topic.num.partitions=1\noffsets.topic.replication.factor={copies}\n\
          default.replication.factor={copies}\nmin.insync.replicas={in_sync}\n\

@@ -1,19 +1,29 @@
 //! `mandate lab actor`: one member process of an experiment, by the lines of
 //! [`mandate_conformance::protocol`].
 
+#[cfg(feature = "kafka")]
+use std::path::Path;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use mandate_conformance::actor::{self, Behaviour};
+#[cfg(feature = "kafka")]
+use mandate_conformance::cancellation::Handle;
 use mandate_proto::identity::MemberId;
 
 use super::guarded::Writer;
+#[cfg(feature = "kafka")]
+use super::memory;
 use crate::args::StartArgs;
 use crate::exit::Exit;
+use crate::ledger::{LedgerArgs, LedgerConfig, LedgerMember};
 use crate::logging;
 use crate::node::{NodeConfig, PeerConfig, start_peer};
 use crate::sql::MemberArgs;
+
+/// For so long a broker may be gone.
+const BROKER_RETURNS: Duration = Duration::from_secs(60);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ActorArgs {
@@ -25,6 +35,12 @@ pub(crate) struct ActorArgs {
     /// A member that elects on a database.
     #[command(flatten)]
     database: MemberArgs,
+    /// A member on a ledger.
+    #[command(flatten)]
+    ledger: LedgerArgs,
+    /// A plain consumer instead, which leads whenever it has the partition; on a ledger.
+    #[arg(long)]
+    plain: bool,
     /// Between two acts, in microseconds.
     #[arg(long, default_value_t = 1000)]
     pace_us: u64,
@@ -46,6 +62,7 @@ pub(crate) fn run(args: &ActorArgs) -> anyhow::Result<Exit> {
     runtime.block_on(async {
         match &args.config {
             Some(config) => of_peers(args, &NodeConfig::read_peer(config)?).await,
+            None if args.ledger.brokers.is_some() => on_ledger(args).await,
             None => on_database(args).await,
         }
     })?;
@@ -70,6 +87,47 @@ async fn on_database(args: &ActorArgs) -> anyhow::Result<()> {
         Writer { address, group, member, careless }.start(election.clone())?;
     }
     Ok(actor::run(election, behaviour, async || member.shutdown().await).await?)
+}
+
+async fn on_ledger(args: &ActorArgs) -> anyhow::Result<()> {
+    let MemberArgs { at, member, .. } = &args.database;
+    let config = args.ledger.resolve(at.group_or("lab"), *member)?;
+    #[cfg(feature = "kafka")]
+    if let Some(path) = config.brokers.strip_prefix(memory::SCHEME) {
+        let me = member.unwrap_or(MemberId::new(0));
+        let joined = memory::join(Path::new(path), config.session, me);
+        let joined = joined.map_err(|error| anyhow::anyhow!("could not join: {error}"))?;
+        let election = joined.election().clone();
+        return Ok(
+            actor::run(election, args.behaviour(me), async || joined.shutdown().await).await?
+        );
+    }
+    #[cfg(feature = "kafka")]
+    if args.plain {
+        let election = super::plain::start(&config)?;
+        let behaviour = args.behaviour(member.unwrap_or(MemberId::new(0)));
+        return Ok(
+            actor::run(election.clone(), behaviour, async || election.shutdown().await).await?
+        );
+    }
+    let member = started(&config).await?;
+    let behaviour = args.behaviour(member.me());
+    let election = member.election("0")?;
+    Ok(actor::run(election, behaviour, async || member.shutdown().await).await?)
+}
+
+/// A member that finds no broker is started again, as whoever watches over processes would.
+async fn started(config: &LedgerConfig) -> anyhow::Result<LedgerMember> {
+    let began = Instant::now();
+    loop {
+        match config.start().await {
+            Err(error) if began.elapsed() < BROKER_RETURNS => {
+                tracing::debug!("not started: {error:#}");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            started => return started,
+        }
+    }
 }
 
 impl ActorArgs {

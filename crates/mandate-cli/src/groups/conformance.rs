@@ -55,6 +55,14 @@ pub(crate) fn run(args: &ConformanceArgs, format: Format) -> anyhow::Result<Exit
             let on_database = args.engine.on_database(true)?;
             (on_database.name(), all(&on_database, args.careless, wanted, tell))
         }
+        #[cfg(feature = "kafka")]
+        Engine::Ledger => match args.engine.ledger.in_memory() {
+            Some(in_memory) => (in_memory.name(), all(&in_memory, args.careless, wanted, tell)),
+            None => {
+                let on_ledger = args.engine.ledger.subject(true)?;
+                (on_ledger.name(), all(&on_ledger, args.careless, wanted, tell))
+            }
+        },
     };
     anyhow::ensure!(
         !outcomes.is_empty(),

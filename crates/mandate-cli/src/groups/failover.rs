@@ -13,11 +13,14 @@ use mandate_conformance::group::{Conduct, Group};
 use mandate_conformance::history::{Act, now};
 use mandate_conformance::protocol::Order;
 use mandate_conformance::register::Fence;
+use mandate_conformance::subject::Subject;
 use mandate_proto::identity::MemberId;
 use mandate_runtime::Start;
 use serde::Serialize;
 
-use super::{EngineArgs, guarantee_text, large};
+use super::{EngineArgs, large};
+#[cfg(feature = "kafka")]
+use super::{Engine, OnLedger};
 use crate::exit::Exit;
 use crate::output::{self, Format};
 
@@ -27,6 +30,9 @@ const PEACE: Duration = Duration::from_millis(700);
 
 /// Between two acts: the resolution of what is measured.
 const PACE: Duration = Duration::from_micros(250);
+
+/// What a handover may take, as a multiple of what a plain consumer group takes: claim and proof cost two round trips.
+const GOAL_RATIO: f64 = 1.3;
 
 /// How long a deposed leader is watched after its successor's first act.
 const WATCHED: Duration = Duration::from_millis(100);
@@ -45,6 +51,10 @@ pub(crate) struct FailoverArgs {
     /// How many members: processes up to 9; on a database up to 5000, most of them in one process.
     #[arg(long, default_value_t = 5, value_parser = value_parser!(u32).range(3..=5000), value_name = "N")]
     pub(super) members: u32,
+    /// Strike a plain consumer group with the same settings in turn, and compare; on a ledger.
+    #[cfg(feature = "kafka")]
+    #[arg(long)]
+    plain: bool,
     /// Have leaders look at their mandate once and then act for ever, to see that this is noticed.
     #[arg(long, hide = true)]
     careless: bool,
@@ -78,9 +88,13 @@ struct Document {
     guarantee: String,
     cause: String,
     kills: usize,
-    median_ms: f64,
-    p95_ms: f64,
-    max_ms: f64,
+    #[serde(flatten)]
+    times: Times,
+    /// The same for a plain consumer group, if that was asked for, and our median as a multiple of its.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plain: Option<Times>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ratio: Option<f64>,
     /// The longest time for which an old leader went on acting after the first act of the new one.
     overlap_ms: f64,
     /// Acts that a register would have refused, because it had seen a higher term.
@@ -91,27 +105,63 @@ struct Document {
     violations: Vec<String>,
 }
 
+/// From the fault to the first act of the next leader.
+#[derive(Serialize)]
+struct Times {
+    median_ms: f64,
+    p95_ms: f64,
+    max_ms: f64,
+}
+
 pub(crate) fn run(args: &FailoverArgs, format: Format) -> anyhow::Result<Exit> {
     if args.members > large::BEYOND {
         return large::run(args, format);
     }
-    let subject = args.engine.subject(args.cause == Cause::Cut)?;
+    let (subject, plain) = subjects(args)?;
     let conduct = Conduct { pace: PACE, register: false, careless: args.careless };
+    let peace = args.engine.settles_within().max(PEACE);
     let mut group = Group::start(&*subject, args.members, conduct)?;
+    let plain = plain.map(|plain| Group::start(&*plain, args.members, conduct));
+    let mut plain = plain.transpose()?;
     let bar = output::progress(args.kills.into(), "faults");
-    let mut measured = Measured::default();
+    let (mut measured, mut compared) = (Measured::default(), Measured::default());
     for _ in 0..args.kills {
-        measured.add(fault(&mut group, args.cause)?);
+        measured.add(fault(&mut group, args.cause, peace)?);
+        if let Some(plain) = &mut plain {
+            compared.add(fault(plain, args.cause, peace)?);
+        }
         bar.inc(1);
     }
     bar.finish_and_clear();
     let violations: Vec<_> = group.violations()?.iter().map(ToString::to_string).collect();
-    let document = Document { violations, ..measured.document(args, group.history()?.counted()) };
+    let plain = plain.map(|_| compared.times());
+    let acts = group.history()?.counted();
+    let document = Document { violations, ..measured.document(args, acts, plain) };
     match format {
         Format::Json => output::print_json(&document)?,
         Format::Text => output::print(text(&document))?,
     }
-    Ok(if document.violations.is_empty() { Exit::Success } else { Exit::ClaimFailed })
+    let holds =
+        document.violations.is_empty() && document.ratio.is_none_or(|ratio| ratio <= GOAL_RATIO);
+    Ok(if holds { Exit::Success } else { Exit::ClaimFailed })
+}
+
+type Subjects = (Box<dyn Subject>, Option<Box<dyn Subject>>);
+
+/// What is measured, and what beside it.
+fn subjects(args: &FailoverArgs) -> anyhow::Result<Subjects> {
+    let with_cables = args.cause == Cause::Cut;
+    #[cfg(feature = "kafka")]
+    if args.plain {
+        anyhow::ensure!(
+            args.engine.engine == Engine::Ledger && args.engine.ledger.in_memory().is_none(),
+            "--plain is for --engine ledger on Kafka"
+        );
+        let ours = args.engine.ledger.subject(with_cables)?;
+        let plain = OnLedger { is_plain: true, ..ours.clone() };
+        return Ok((Box::new(ours), Some(Box::new(plain))));
+    }
+    Ok((args.engine.subject(with_cables)?, None))
 }
 
 /// What one fault came to.
@@ -122,9 +172,9 @@ struct Failover {
 }
 
 /// Strikes the leader and waits for the next.
-fn fault(group: &mut Group, cause: Cause) -> anyhow::Result<Failover> {
+fn fault(group: &mut Group, cause: Cause, peace: Duration) -> anyhow::Result<Failover> {
     group.settle()?;
-    sleep(PEACE);
+    sleep(peace);
     let leader = group.settle()?;
     group.history()?.forget_acts();
     let struck = now();
@@ -204,20 +254,26 @@ impl Measured {
         self.stale_acts += failover.stale_acts;
     }
 
-    fn document(mut self, args: &FailoverArgs, acts: u64) -> Document {
+    fn times(&mut self) -> Times {
         self.took_ms.sort_by(f64::total_cmp);
         let at = |share: f64| {
             let last = self.took_ms.len().saturating_sub(1);
             self.took_ms.get((share * last as f64).round() as usize).copied().unwrap_or(0.0)
         };
+        Times { median_ms: at(0.5), p95_ms: at(0.95), max_ms: at(1.0) }
+    }
+
+    fn document(mut self, args: &FailoverArgs, acts: u64, plain: Option<Times>) -> Document {
+        let times = self.times();
+        let ratio = plain.as_ref().map(|plain| times.median_ms / plain.median_ms);
         Document {
             engine: args.engine.engine_name(),
-            guarantee: guarantee_text(args.engine.guarantee()),
+            guarantee: args.engine.relied_on(),
             cause: args.cause.name(),
             kills: self.took_ms.len(),
-            median_ms: at(0.5),
-            p95_ms: at(0.95),
-            max_ms: at(1.0),
+            times,
+            plain,
+            ratio,
             overlap_ms: output::ms(self.overlap),
             stale_acts: self.stale_acts,
             acts,
@@ -227,21 +283,26 @@ impl Measured {
 }
 
 fn text(document: &Document) -> String {
+    let Times { median_ms, p95_ms, max_ms } = document.times;
     let mut text = format!(
-        "{} times {}, {}, {}:\n\n  until the next leader acts   median {:.1} ms, 95 % within {:.1} ms, at most {:.1} ms\n  \
+        "{} times {}, {}, {}:\n\n  until the next leader acts   median {median_ms:.1} ms, 95 % within {p95_ms:.1} ms, at most {max_ms:.1} ms\n  \
          two acted in turn for        {:.1} ms at most\n  acts of a leader after its successor's first   {}\n\n\
          {} acts were compared.",
         document.kills,
         document.cause,
         document.engine,
         document.guarantee,
-        document.median_ms,
-        document.p95_ms,
-        document.max_ms,
         document.overlap_ms,
         document.stale_acts,
         document.acts,
     );
+    if let (Some(plain), Some(ratio)) = (&document.plain, document.ratio) {
+        text += &format!(
+            "\n\nA plain consumer group, struck in turn: median {:.1} ms, 95 % within {:.1} ms, at most {:.1} ms. \
+             Ours takes {ratio:.2} times as long.",
+            plain.median_ms, plain.p95_ms, plain.max_ms
+        );
+    }
     for violation in &document.violations {
         text += &format!("\nBROKEN: {violation}");
     }

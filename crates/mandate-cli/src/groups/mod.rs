@@ -20,7 +20,13 @@ pub(crate) mod failover;
 mod guarded;
 pub(crate) mod idle;
 mod large;
+#[cfg(feature = "kafka")]
+mod ledger;
+#[cfg(feature = "kafka")]
+mod memory;
 mod peer;
+#[cfg(feature = "kafka")]
+mod plain;
 pub(crate) mod quality;
 mod sql;
 
@@ -29,6 +35,8 @@ pub(crate) use chaos::ChaosArgs;
 pub(crate) use conformance::ConformanceArgs;
 pub(crate) use failover::FailoverArgs;
 pub(crate) use idle::IdleArgs;
+#[cfg(feature = "kafka")]
+use ledger::OnLedger;
 use peer::Peers;
 pub(crate) use quality::QualityArgs;
 use sql::{Base, OnDatabase, ServerName};
@@ -64,6 +72,9 @@ pub(crate) struct EngineArgs {
     /// Start a private one of this kind instead.
     #[arg(long, value_enum)]
     server: Option<ServerName>,
+    #[cfg(feature = "kafka")]
+    #[command(flatten)]
+    ledger: ledger::OnLedgerArgs,
 }
 
 /// What elects.
@@ -74,6 +85,9 @@ enum Engine {
     Peer,
     /// A database: conditional writes to a few rows.
     Sql,
+    /// Kafka: whoever has the partition, and can prove it.
+    #[cfg(feature = "kafka")]
+    Ledger,
 }
 
 impl EngineArgs {
@@ -81,8 +95,17 @@ impl EngineArgs {
         match self.guarantee {
             GuaranteeName::Fenced => Guarantee::Fenced,
             GuaranteeName::Leased => {
-                Guarantee::Leased { lease: self.lease, allowance_per_mille: ALLOWANCE_PER_MILLE }
+                Guarantee::Leased { lease: self.lease(), allowance_per_mille: ALLOWANCE_PER_MILLE }
             }
+        }
+    }
+
+    /// What leaders rely on, for reports.
+    fn relied_on(&self) -> String {
+        match self.engine {
+            #[cfg(feature = "kafka")]
+            Engine::Ledger => self.ledger.text(),
+            _ => guarantee_text(self.guarantee()),
         }
     }
 
@@ -91,6 +114,11 @@ impl EngineArgs {
         Ok(match self.engine {
             Engine::Peer => Box::new(Peers { guarantee: self.guarantee(), with_cables }),
             Engine::Sql => Box::new(self.on_database(with_cables)?),
+            #[cfg(feature = "kafka")]
+            Engine::Ledger => match self.ledger.in_memory() {
+                Some(in_memory) => Box::new(in_memory),
+                None => Box::new(self.ledger.subject(with_cables)?),
+            },
         })
     }
 
@@ -120,13 +148,31 @@ impl EngineArgs {
         OnDatabase { base, guarantee, round, with_cables, guarded: false }
     }
 
-    /// How long a lease lasts, where there are leases.
+    /// How long a lease lasts, where there are leases; on a ledger, after which silence another may lead.
     fn lease(&self) -> Duration {
-        self.lease
+        match self.engine {
+            #[cfg(feature = "kafka")]
+            Engine::Ledger => self.ledger.session,
+            _ => self.lease,
+        }
+    }
+
+    /// How long a group takes to be as it is most of the time, after a member has come back.
+    fn settles_within(&self) -> Duration {
+        match self.engine {
+            // Members hear of a newcomer with their next heartbeats.
+            #[cfg(feature = "kafka")]
+            Engine::Ledger => self.ledger.session,
+            _ => Duration::ZERO,
+        }
     }
 
     /// What to write to have the same again.
     fn flags(&self) -> String {
+        #[cfg(feature = "kafka")]
+        if self.engine == Engine::Ledger {
+            return self.ledger.flags();
+        }
         let mut engine = format!("--engine {}", self.engine_name());
         if let Some(server) = self.server.and_then(|server| server.to_possible_value()) {
             engine += &format!(" --server {}", server.get_name());
@@ -134,9 +180,7 @@ impl EngineArgs {
         match self.guarantee {
             GuaranteeName::Fenced => format!("{engine} --guarantee fenced"),
             GuaranteeName::Leased => {
-                // One word, for the shell.
-                let lease = humantime::format_duration(self.lease).to_string().replace(' ', "");
-                format!("{engine} --guarantee leased --lease {lease}")
+                format!("{engine} --guarantee leased --lease {}", one_word(self.lease))
             }
         }
     }
@@ -145,8 +189,15 @@ impl EngineArgs {
         match self.engine {
             Engine::Peer => "peer",
             Engine::Sql => "sql",
+            #[cfg(feature = "kafka")]
+            Engine::Ledger => "ledger",
         }
     }
+}
+
+/// For the shell.
+fn one_word(duration: Duration) -> String {
+    humantime::format_duration(duration).to_string().replace(' ', "")
 }
 
 /// A guarantee, for reports.

@@ -164,7 +164,7 @@ impl OnDatabase {
 }
 
 /// A name that no earlier group on the same database has.
-fn new_group() -> anyhow::Result<String> {
+pub(super) fn new_group() -> anyhow::Result<String> {
     let number = getrandom::u64().context("the system gave no random number")?;
     Ok(format!("lab-{number:x}"))
 }

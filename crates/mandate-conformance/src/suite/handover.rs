@@ -5,6 +5,7 @@
 //! within half a lease has not waited for it. A busy host may delay any one handover: of a few, the
 //! fastest counts. Without leases only the harness's patience bounds it.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use mandate_proto::identity::MemberId;
@@ -14,6 +15,7 @@ use super::{Failure, Proof, Trial, WATCHED_ACTS, conclude, ensure};
 use crate::group::Group;
 use crate::history::{Act, now};
 use crate::protocol::Order;
+use crate::subject::Ability;
 
 /// How often a handover may be tried to show that it is fast.
 const ATTEMPTS: u32 = 3;
@@ -113,6 +115,24 @@ fn hand_over(group: &mut Group, to: MemberId) -> Result<Act, Failure> {
     Err(Failure::Otherwise(format!("{to} was refused again and again: {refused}")))
 }
 
+/// Has a member lead: by transfer, or, where there is none, because all others are gone.
+fn bring_back(trial: &Trial<'_>, group: &mut Group, to: MemberId) -> Result<(), Failure> {
+    if trial.can(Ability::Transfer) {
+        hand_over(group, to)?;
+        return Ok(());
+    }
+    let others: BTreeSet<_> = group.members().into_iter().filter(|member| *member != to).collect();
+    for member in &others {
+        group.terminate(*member)?;
+    }
+    for member in &others {
+        group.ended(*member)?;
+    }
+    let only = group.settle()?.member;
+    ensure(only == to, || format!("{only} leads and not {to}"))?;
+    Ok(group.restart_all(&others, Start::Stored)?)
+}
+
 pub(super) fn refused_transfer(trial: &Trial<'_>) -> Proof {
     let mut group = trial.group()?;
     let leader = group.settle()?;
@@ -123,8 +143,11 @@ pub(super) fn refused_transfer(trial: &Trial<'_>) -> Proof {
         must_not(&mut group, leader.member, stranger)?,
         must_not(&mut group, others[0], Order::Transfer(others[1]))?,
     ];
-    group.kill(others[0])?;
-    until_suspected(trial, &mut group, leader.member, others[0])?;
+    // Where there is no transfer, everybody is refused.
+    if trial.can(Ability::Transfer) {
+        group.kill(others[0])?;
+        until_suspected(trial, &mut group, leader.member, others[0])?;
+    }
     reasons.push(must_not(&mut group, leader.member, Order::Transfer(others[0]))?);
     group.acts_after(leader.member, leader.term, now())?;
     let after = group.settle()?;
@@ -170,7 +193,7 @@ pub(super) fn cancelled_work(trial: &Trial<'_>) -> Proof {
     })?;
     // The handle whose work was cancelled still works.
     if group.settle()?.member != leader.member {
-        hand_over(&mut group, leader.member)?;
+        bring_back(trial, &mut group, leader.member)?;
     }
     conclude(group, format!("the next acted after {fastest:.1?}"))
 }

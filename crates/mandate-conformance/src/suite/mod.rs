@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::group::{Conduct, Group, GroupError};
 use crate::judge::Violation;
-use crate::subject::Subject;
+use crate::subject::{Ability, Subject};
 
 mod faults;
 mod handover;
@@ -85,25 +85,36 @@ type Proof = Result<String, Failure>;
 pub struct Claim {
     /// What is claimed: a sentence.
     pub name: &'static str,
+    /// What it is about, if not every engine can do that.
+    needs: Option<Ability>,
     show: fn(&Trial<'_>) -> Proof,
+}
+
+const fn claim(name: &'static str, show: fn(&Trial<'_>) -> Proof) -> Claim {
+    Claim { name, needs: None, show }
+}
+
+impl Claim {
+    const fn needing(self, ability: Ability) -> Self {
+        Claim { needs: Some(ability), ..self }
+    }
 }
 
 /// Every claim on processes, in the order in which they are tried.
 pub const CLAIMS: &[Claim] = &[
-    Claim { name: "every term has one leader, over kills", show: terms::over_kills },
-    Claim { name: "terms rise across restarts of one and of all", show: terms::across_restarts },
-    Claim {
-        name: "all members come to know the same leader and term",
-        show: membership::agreement,
-    },
-    Claim { name: "resignation moves leadership at once", show: handover::resignation },
-    Claim { name: "a transfer goes to the member that was named", show: handover::transfer },
-    Claim { name: "a transfer that cannot be changes nothing", show: handover::refused_transfer },
-    Claim { name: "work that is cancelled gives leadership back", show: handover::cancelled_work },
-    Claim { name: "a shutdown is bounded and releases at once", show: handover::shutdown },
-    Claim { name: "a leader that was stopped knows it has lost", show: faults::pause },
-    Claim { name: "a leader that is cut off knows it has lost", show: faults::cut },
-    Claim { name: "a member is not started twice", show: membership::twin },
+    claim("every term has one leader, over kills", terms::over_kills),
+    claim("terms rise across restarts of one and of all", terms::across_restarts),
+    claim("all members come to know the same leader and term", membership::agreement)
+        .needing(Ability::KnowTheLeader),
+    claim("resignation moves leadership at once", handover::resignation),
+    claim("a transfer goes to the member that was named", handover::transfer)
+        .needing(Ability::Transfer),
+    claim("a transfer that cannot be changes nothing", handover::refused_transfer),
+    claim("work that is cancelled gives leadership back", handover::cancelled_work),
+    claim("a shutdown is bounded and releases at once", handover::shutdown),
+    claim("a leader that was stopped knows it has lost", faults::pause),
+    claim("a leader that is cut off knows it has lost", faults::cut),
+    claim("a member is not started twice", membership::twin).needing(Ability::RunOnce),
 ];
 
 /// What a claim is tried on.
@@ -116,6 +127,10 @@ impl Trial<'_> {
     fn group(&self) -> Result<Group, GroupError> {
         let conduct = Conduct { pace: PACE, register: true, careless: self.careless };
         Group::start(self.subject, SIZE, conduct)
+    }
+
+    fn can(&self, ability: Ability) -> bool {
+        self.subject.lacks(ability).is_none()
     }
 
     fn lease(&self) -> Duration {
@@ -135,18 +150,25 @@ pub fn run(
     let mut outcomes = Vec::new();
     for claim in CLAIMS.iter().filter(|claim| wanted(claim.name)) {
         let began = Instant::now();
-        let verdict = match (claim.show)(&trial) {
-            Ok(seen) => Verdict::Holds(seen),
-            Err(Failure::Group(GroupError::NoCables)) => {
-                Verdict::DoesNotApply("what this engine elects by cannot be cut here")
-            }
-            Err(failure) => Verdict::Fails(failure),
+        let verdict = match claim.needs.and_then(|ability| subject.lacks(ability)) {
+            Some(reason) => Verdict::DoesNotApply(reason),
+            None => tried(claim, &trial),
         };
         let outcome = Outcome { claim: claim.name, verdict, took: began.elapsed() };
         tell(&outcome);
         outcomes.push(outcome);
     }
     outcomes
+}
+
+fn tried(claim: &Claim, trial: &Trial<'_>) -> Verdict {
+    match (claim.show)(trial) {
+        Ok(seen) => Verdict::Holds(seen),
+        Err(Failure::Group(GroupError::NoCables)) => {
+            Verdict::DoesNotApply("what this engine elects by cannot be cut here")
+        }
+        Err(failure) => Verdict::Fails(failure),
+    }
 }
 
 /// Ends a claim: when everyone has had the time to act who should not, the judge looks at everything that

@@ -1,21 +1,22 @@
-//! What client and broker say to each other.
+//! What client and broker say to each other. It can be written down, so that they may be of different processes.
 
 use core::time::Duration;
 
 use mandate_proto::identity::Lifetime;
 use mandate_proto::neli::{Partition, Record, Renewed, RequestId};
 use mandate_proto::time::WallTime;
+use serde::{Deserialize, Serialize};
 
 /// A group of members among which partitions are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u32);
 
 /// A name that survives restarts of its process, where one was given (static membership).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct InstanceId(pub u32);
 
 /// One session of one client: after it was lost, the client comes back as another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClientId {
     /// Of the process.
     pub life: Lifetime,
@@ -34,7 +35,7 @@ pub enum Side {
 }
 
 /// What a client asks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Call {
     /// To be a member, or to go through the barrier again.
     Join {
@@ -90,7 +91,7 @@ impl Call {
 }
 
 /// What a broker says to a sign of life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Beat {
     /// All is well.
     Fine,
@@ -101,7 +102,7 @@ pub enum Beat {
 }
 
 /// A record as it is handed out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fetched {
     /// Of which partition.
     pub partition: Partition,
@@ -114,7 +115,7 @@ pub struct Fetched {
 }
 
 /// What a broker answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
     /// The barrier is over.
     Joined {

@@ -9,7 +9,7 @@ use crate::identity::{Lifetime, MemberId, Term};
 use crate::time::{Instant, WallTime};
 
 /// A partition of the ledger, counted from 0: an element of the paper's M.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Partition(u32);
 
 impl Partition {
@@ -31,7 +31,7 @@ impl fmt::Display for Partition {
 }
 
 /// Names a request under way; rises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RequestId(pub(super) u64);
 
 impl RequestId {
@@ -130,7 +130,7 @@ pub enum Published {
 }
 
 /// What became of a renewal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Renewed {
     /// The ledger took it: the partitions were this member's at some instant between asking and answer.
     Accepted,

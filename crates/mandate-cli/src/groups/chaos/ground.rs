@@ -1,9 +1,11 @@
 //! Where chaos happens: what can be struck beside the processes of members.
 
+use std::time::Duration;
+
 use mandate_conformance::subject::Subject;
 use mandate_proto::identity::{MemberId, Term};
 
-use super::storm::{Kind, Strike};
+use super::storm::{Kind, Phase, Strike};
 
 /// Where a group lives: a network and disks, or a database.
 pub(super) trait Ground: Subject {
@@ -15,6 +17,12 @@ pub(super) trait Ground: Subject {
 
     /// Everything is as it should be, but for processes of members.
     fn heal(&self) -> anyhow::Result<()>;
+
+    /// For how long there may be no leader at most in a phase that took so long to be struck and healed, if anything
+    /// is promised of that.
+    fn longest_gap(&self, _phase: &Phase, _took: Duration) -> Option<Duration> {
+        None
+    }
 
     /// Looks at what leaders have written here, if they do: the highest term. What must not be goes to
     /// [`violations`](Ground::violations).

@@ -1,7 +1,8 @@
 //! `mandate lab chaos`: a real group, with everything that goes wrong.
 //!
 //! Members of the peer engine are processes, each on a host of its own ([`mandate_lab::wan`]) with a small disk of its own
-//! ([`field`]). Those of the SQL engine are processes on a private database ([`server`]). A seed draws phases of faults
+//! ([`field`]). Those of the SQL engine are processes on a private database ([`server`]), those of the ledger
+//! engine on a private Kafka of several nodes (`cluster`). A seed draws phases of faults
 //! ([`storm`]): processes killed and stopped, hosts cut off, partitions, one-way cuts, loss, delay, full disks; databases
 //! ended, crashed and frozen, their connections broken, their rows locked; several at once. While they last nothing may
 //! happen that the guarantee forbids; when a phase has healed, there must be a leader that all follow, within a stated time.
@@ -18,12 +19,16 @@ use clap::value_parser;
 use mandate_conformance::group::{Conduct, Group, GroupError};
 use mandate_proto::identity::MemberId;
 
-use super::{Engine, EngineArgs, guarantee_text};
+use super::{Engine, EngineArgs};
 use crate::args::positive_duration;
 use crate::exit::Exit;
+#[cfg(feature = "kafka")]
+use crate::ledger::ModeName;
 use crate::output::{self, Format, readable};
 
 mod clock;
+#[cfg(feature = "kafka")]
+mod cluster;
 mod disk;
 pub(super) mod field;
 mod ground;
@@ -33,6 +38,8 @@ mod server;
 mod storm;
 mod warnings;
 
+#[cfg(feature = "kafka")]
+use cluster::Cluster;
 use field::{CONTINENT, Field};
 use ground::Ground;
 use report::Report;
@@ -42,7 +49,8 @@ use server::Struck;
 /// Between two acts of a leader: how closely they are watched.
 const PACE: Duration = Duration::from_millis(1);
 
-/// Real members on an emulated network, or on a private database, with everything that goes wrong; needs root.
+/// Real members on an emulated network, or on a private database, or on a private Kafka, with everything that goes
+/// wrong; the first two need root.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit code 10 if something happened that the guarantee forbids, 11 if a group that had healed found no leader in time.
@@ -50,6 +58,7 @@ Exit code 10 if something happened that the guarantee forbids, 11 if a group tha
 Examples:
   mandate lab chaos --guarantee leased --faults 200 --seed 7
   mandate lab chaos --engine sql --server postgres --faults 80
+  mandate lab chaos --engine ledger --faults 100 --only crash --only cut-coordinator
   mandate lab chaos --faults 20 --careless       # a bug put back: it must be found")]
 pub(crate) struct ChaosArgs {
     #[command(flatten)]
@@ -66,10 +75,23 @@ pub(crate) struct ChaosArgs {
     /// How many members.
     #[arg(long, default_value_t = 5, value_parser = value_parser!(u32).range(3..=9), value_name = "N")]
     members: u32,
+    /// How many nodes Kafka has; on a ledger.
+    #[cfg(feature = "kafka")]
+    #[arg(long, default_value_t = 3, value_parser = value_parser!(u16).range(1..=5), value_name = "N")]
+    nodes: u16,
+    /// Whether a role may have two leaders for a while when it changes hands; on a ledger. Then faults come one at a time,
+    /// and what is judged is for how long there is no leader.
+    #[cfg(feature = "kafka")]
+    #[arg(long, value_enum, default_value_t)]
+    mode: ModeName,
+    /// How many disjoint groups the members are of, each with a leader of its own; in non-exclusive mode.
+    #[cfg(feature = "kafka")]
+    #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..=2), value_name = "N")]
+    groups: u32,
     /// A leader that all follow must be there this long after a phase has healed, at the latest.
     #[arg(long, default_value = "20s", value_parser = positive_duration, value_name = "TIME")]
     within: Duration,
-    /// Step the calendar of this host, too, by up to a minute, and put it back; on a database.
+    /// Step the calendar of this host, too, by up to a minute, and put it back; on a database or a ledger.
     #[arg(long)]
     step_clock: bool,
     /// Keep what members logged in this directory.
@@ -89,18 +111,45 @@ impl ChaosArgs {
         let (members, within) = (self.members, self.within);
         Ok(match self.engine.engine {
             Engine::Peer => {
-                anyhow::ensure!(!self.step_clock, "--step-clock is for --engine sql");
+                anyhow::ensure!(
+                    !self.step_clock,
+                    "--step-clock is for members on a database or a ledger"
+                );
                 let guarantee = self.engine.guarantee();
                 Box::new(Field::make(CONTINENT, guarantee, members, within, self.seed)?)
             }
             Engine::Sql => Box::new(Struck::make(&self.engine, within, self.step_clock)?),
+            #[cfg(feature = "kafka")]
+            Engine::Ledger => Box::new(Cluster::make(self)?),
         })
+    }
+
+    #[cfg(feature = "kafka")]
+    fn ledger_flags(&self) -> String {
+        let mode = match self.mode {
+            ModeName::Exclusive => String::new(),
+            ModeName::NonExclusive => format!(" --mode non-exclusive --groups {}", self.groups),
+        };
+        format!(" --nodes {}{mode}", self.nodes)
+    }
+
+    /// Whether two may lead, and what is judged is for how long nobody does.
+    fn overlaps(&self) -> bool {
+        #[cfg(feature = "kafka")]
+        return self.mode == ModeName::NonExclusive;
+        #[cfg(not(feature = "kafka"))]
+        false
     }
 
     /// What repeats these faults.
     fn command(&self) -> String {
         let careless = if self.careless { " --careless" } else { "" };
         let clock = if self.step_clock { " --step-clock" } else { "" };
+        #[cfg(feature = "kafka")]
+        let clock = match self.engine.engine {
+            Engine::Ledger => format!("{}{clock}", self.ledger_flags()),
+            _ => clock.to_owned(),
+        };
         let only: String =
             self.only.iter().map(|kind| format!(" --only {}", kind.flag())).collect();
         format!(
@@ -118,9 +167,12 @@ pub(crate) fn run(args: &ChaosArgs, format: Format) -> anyhow::Result<Exit> {
     let lease = args.engine.lease();
     let ground = args.ground()?;
     let kinds = storm::wanted(ground.kinds(), &args.only)?;
-    let setting = storm::Setting { members, lease, kinds: &kinds };
+    let overlaps = args.overlaps();
+    let together = if overlaps { 1 } else { 3 };
+    let setting = storm::Setting { members, lease, together, kinds: &kinds };
     let phases = storm::draw(args.seed, args.faults, &setting);
-    let conduct = Conduct { pace: PACE, register: true, careless: args.careless };
+    // Without terms there is nothing that a register could refuse.
+    let conduct = Conduct { pace: PACE, register: !overlaps, careless: args.careless };
     let group = Group::start(&*ground, args.members, conduct)?;
     let mut runner = Runner::new(&*ground, group, args.verbose);
     let length: Duration = phases.iter().map(|phase| phase.length() + runner::RECOVERY).sum();

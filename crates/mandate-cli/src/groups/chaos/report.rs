@@ -8,10 +8,10 @@ use mandate_conformance::group::GroupError;
 use mandate_proto::identity::MemberId;
 use serde::Serialize;
 
+use super::ChaosArgs;
 use super::runner::{Outcome, PhaseFigures, Runner};
 use super::storm::Kind;
 use super::warnings::distinct;
-use super::{ChaosArgs, guarantee_text};
 use crate::output::ms;
 
 /// Lines of what happened around a violation that are shown; JSON has all.
@@ -103,7 +103,7 @@ impl Report {
         Ok(Report {
             engine: args.engine.engine_name(),
             subject: runner.ground.name(),
-            guarantee: guarantee_text(args.engine.guarantee()),
+            guarantee: args.engine.relied_on(),
             members: args.members,
             seed: args.seed,
             command: args.command(),

@@ -5,12 +5,13 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use mandate_conformance::group::{Group, GroupError};
-use mandate_conformance::history::{History, now};
+use mandate_conformance::history::{Act, History, now};
+use mandate_conformance::protocol::Order;
 use mandate_proto::identity::{MemberId, Term};
 use mandate_runtime::Start;
 
 use super::ground::Ground;
-use super::storm::{Kind, Phase, Strike, Target};
+use super::storm::{Kind, NEWCOMERS, Phase, Strike, Target};
 use crate::output::readable;
 
 /// How long a group of healthy members takes to settle after a phase, about; for the estimate.
@@ -54,18 +55,24 @@ pub(super) struct Runner<'a> {
     log: Vec<(u64, String)>,
     killed: BTreeSet<MemberId>,
     paused: BTreeSet<MemberId>,
+    /// Those that have joined for this phase only.
+    newcomers: BTreeSet<MemberId>,
+    /// Members when nothing is struck.
+    size: u32,
 }
 
 impl<'a> Runner<'a> {
     pub(super) fn new(ground: &'a dyn Ground, group: Group, verbose: bool) -> Self {
         Runner {
             ground,
-            group,
             verbose,
+            size: group.members().len() as u32,
+            group,
             phases: Vec::new(),
             log: Vec::new(),
             killed: BTreeSet::new(),
             paused: BTreeSet::new(),
+            newcomers: BTreeSet::new(),
         }
     }
 
@@ -76,7 +83,7 @@ impl<'a> Runner<'a> {
 
     pub(super) fn run(&mut self, phase: &Phase, say: &dyn Fn(&str)) -> Result<Outcome, GroupError> {
         self.log.clear();
-        let before = self.group.history()?.latest();
+        let before = self.group.history()?.newest();
         self.group.history()?.forget_acts();
         let began = now();
         for (pause, strike) in &phase.strikes {
@@ -98,13 +105,23 @@ impl<'a> Runner<'a> {
         };
         let settled = healing.elapsed();
         let history = self.group.history()?;
-        let after = history.latest();
+        let after = history.newest();
+        let whose = |act: Act| (act.term, act.member);
         let figures = PhaseFigures {
             kinds: phase.strikes.iter().map(|(_, strike)| strike.kind()).collect(),
             without_leader: longest_gap(history, began),
             acted: first_act(history, healed_at),
             settled,
-            changed: before.map(|act| act.term) != after.map(|act| act.term),
+            changed: before.map(whose) != after.map(whose),
+        };
+        let outcome = match self.ground.longest_gap(phase, Duration::from_nanos(healed_at - began))
+        {
+            Some(allowed) if figures.without_leader > allowed => {
+                let gap = readable(figures.without_leader);
+                let what = format!("nobody led for {gap}, more than {}", readable(allowed));
+                Outcome::Broken(Evidence { what: vec![what], around: self.around()? })
+            }
+            _ => outcome,
         };
         if self.verbose
             && let (Some(act), Outcome::Passed) = (after, &outcome)
@@ -200,6 +217,18 @@ impl<'a> Runner<'a> {
                     self.kill(member)?;
                 }
             }
+            Strike::Stall(target, length) => {
+                let Some(member) = self.living(*target)? else { return Ok(()) };
+                self.note(format!("stall {member} for {}", readable(*length)), say);
+                self.group.tell(member, Order::Stall(length.as_millis() as u64))?;
+            }
+            Strike::JoinStorm => {
+                let newcomers = (self.size + 1..=self.size + NEWCOMERS).map(MemberId::new);
+                self.newcomers = newcomers.collect();
+                self.note(format!("{NEWCOMERS} more join"), say);
+                self.group.begin_all(&self.newcomers, Start::New)?;
+            }
+            Strike::Roll => self.roll(say)?,
             other => {
                 let member = self.member(other.target().unwrap_or(Target::Place(0)))?;
                 let at = now();
@@ -218,12 +247,35 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
+    /// Ends each member that runs, in good order, and starts it again.
+    fn roll(&mut self, say: &dyn Fn(&str)) -> Result<(), GroupError> {
+        for member in self.group.members() {
+            if !self.paused.contains(&member) {
+                self.note(format!("restart {member} in good order"), say);
+                self.group.terminate(member)?;
+                self.group.ended(member)?;
+                self.group.begin_all(&BTreeSet::from([member]), Start::Stored)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Newcomers go, however far they came.
+    fn dismiss(&mut self) -> Result<(), GroupError> {
+        let newcomers = std::mem::take(&mut self.newcomers);
+        self.killed.retain(|member| !newcomers.contains(member));
+        let here: Vec<_> =
+            self.group.members().into_iter().filter(|member| newcomers.contains(member)).collect();
+        here.iter().try_for_each(|member| self.group.terminate(*member))?;
+        here.iter().try_for_each(|member| self.group.ended(*member).map(|_| ()))
+    }
+
     /// Whom it strikes, whether or not its process runs.
     fn member(&mut self, target: Target) -> Result<MemberId, GroupError> {
         let first = MemberId::new(1);
         Ok(match target {
             Target::Place(place) => MemberId::new(place as u32 + 1),
-            Target::Leader => self.group.history()?.latest().map_or(first, |act| act.member),
+            Target::Leader => self.group.history()?.newest().map_or(first, |act| act.member),
         })
     }
 
@@ -246,6 +298,7 @@ impl<'a> Runner<'a> {
         for member in std::mem::take(&mut self.paused) {
             self.group.resume(member)?;
         }
+        self.dismiss()?;
         self.group.restart_all(&std::mem::take(&mut self.killed), Start::Stored)
     }
 

@@ -53,7 +53,20 @@ pub(super) enum Strike {
     BreakConnections,
     /// The host's calendar goes by so many seconds; put back when the phase ends.
     StepClock(i64),
+    /// Cut off from the node that decides who is in the group, and from no other.
+    CutCoordinator(Target),
+    /// Its engine does not run for so long, while its client goes on telling that it lives.
+    Stall(Target, Duration),
+    /// As many as [`NEWCOMERS`] join at once, and leave at once when the phase ends.
+    JoinStorm,
+    /// Each in turn is ended in good order and started again.
+    Roll,
+    /// More work for every core than it can do.
+    Overload,
 }
+
+/// Members that join at once.
+pub(super) const NEWCOMERS: u32 = 4;
 
 /// What can be drawn for members that talk to each other, and how often of all.
 pub(super) const OF_PEERS: [(Kind, usize); 9] = [
@@ -85,6 +98,23 @@ pub(super) const ON_A_SERVER: [(Kind, usize); 10] = [
 /// For members on a file.
 pub(super) const ON_A_FILE: [(Kind, usize); 5] =
     [(Kind::Kill, 4), (Kind::Pause, 4), (Kind::KillAll, 1), (Kind::DiskFull, 3), (Kind::Lock, 4)];
+
+/// For members on a ledger.
+#[cfg(feature = "kafka")]
+pub(super) const ON_A_LEDGER: [(Kind, usize); 12] = [
+    (Kind::Kill, 3),
+    (Kind::Pause, 3),
+    (Kind::CutOff, 3),
+    (Kind::CutCoordinator, 3),
+    (Kind::KillAll, 1),
+    (Kind::Restart, 2),
+    (Kind::Crash, 3),
+    (Kind::Freeze, 2),
+    (Kind::Stall, 3),
+    (Kind::JoinStorm, 2),
+    (Kind::Roll, 2),
+    (Kind::Overload, 2),
+];
 
 /// A kind of fault, by which results are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
@@ -119,6 +149,16 @@ pub(super) enum Kind {
     Breaks,
     /// The host's calendar stepped by up to a minute; only with --step-clock.
     ClockStep,
+    /// A member cut off from the group's coordinator and from no other node.
+    CutCoordinator,
+    /// An engine that does not run while its client tells the ledger that it lives.
+    Stall,
+    /// Several members more, all at once, that leave at once.
+    JoinStorm,
+    /// All members ended in good order and started again, one after the other.
+    Roll,
+    /// Every core kept busy.
+    Overload,
 }
 
 impl Kind {
@@ -145,6 +185,11 @@ impl Kind {
             Kind::Lock => "row locked",
             Kind::Breaks => "db hangs up",
             Kind::ClockStep => "clock step",
+            Kind::CutCoordinator => "coordinator",
+            Kind::Stall => "stall",
+            Kind::JoinStorm => "join storm",
+            Kind::Roll => "rolling",
+            Kind::Overload => "overload",
         }
     }
 }
@@ -167,6 +212,11 @@ impl Strike {
             Strike::HoldLock(_) => Kind::Lock,
             Strike::BreakConnections => Kind::Breaks,
             Strike::StepClock(_) => Kind::ClockStep,
+            Strike::CutCoordinator(_) => Kind::CutCoordinator,
+            Strike::Stall(..) => Kind::Stall,
+            Strike::JoinStorm => Kind::JoinStorm,
+            Strike::Roll => Kind::Roll,
+            Strike::Overload => Kind::Overload,
         }
     }
 
@@ -183,11 +233,16 @@ impl Strike {
             | Strike::Stop(target)
             | Strike::Crash(target)
             | Strike::Freeze(target)
-            | Strike::HoldLock(target) => Some(*target),
+            | Strike::HoldLock(target)
+            | Strike::CutCoordinator(target)
+            | Strike::Stall(target, _) => Some(*target),
             Strike::Partition(_)
             | Strike::Loss(_)
             | Strike::KillAll
             | Strike::BreakConnections
+            | Strike::JoinStorm
+            | Strike::Roll
+            | Strike::Overload
             | Strike::StepClock(_) => None,
         }
     }
@@ -213,6 +268,8 @@ impl Phase {
 pub(super) struct Setting<'a> {
     pub(super) members: usize,
     pub(super) lease: Duration,
+    /// How many faults there may be at a time: three at most.
+    pub(super) together: u64,
     /// What can be drawn, and how often of all.
     pub(super) kinds: &'a [(Kind, usize)],
 }
@@ -223,7 +280,7 @@ pub(super) fn draw(seed: u64, faults: u32, setting: &Setting<'_>) -> Vec<Phase> 
     let mut phases = Vec::new();
     let mut left = u64::from(faults);
     while left > 0 {
-        let together = random.pick(&[1, 1, 1, 2, 2, 3]).min(left);
+        let together = random.pick(&[1, 1, 1, 2, 2, 3]).min(left).min(setting.together);
         left -= together;
         let strikes: Vec<_> = (0..together)
             .map(|number| {
@@ -272,6 +329,14 @@ fn strike(random: &mut Random, setting: &Setting<'_>) -> Strike {
             let seconds = 2 + random.below(59) as i64;
             Strike::StepClock(if random.chance(0.5) { seconds } else { -seconds })
         }
+        Kind::CutCoordinator => Strike::CutCoordinator(target),
+        Kind::Stall => {
+            let longest = setting.lease * random.pick(&[1, 3, 6]);
+            Strike::Stall(target, random.between(setting.lease / 3, longest))
+        }
+        Kind::JoinStorm => Strike::JoinStorm,
+        Kind::Roll => Strike::Roll,
+        Kind::Overload => Strike::Overload,
     }
 }
 
@@ -310,7 +375,7 @@ mod tests {
 
     #[test]
     fn a_seed_draws_the_same_faults_every_time_and_as_many_as_were_asked_for() {
-        let setting = Setting { members: 5, lease: MS * 1000, kinds: &OF_PEERS };
+        let setting = Setting { members: 5, lease: MS * 1000, together: 3, kinds: &OF_PEERS };
         let draw_one = |seed| draw(seed, 200, &setting);
         assert_eq!(draw_one(7), draw_one(7));
         assert_ne!(draw_one(7), draw_one(8));
@@ -323,7 +388,8 @@ mod tests {
     fn only_what_is_asked_for_is_drawn() {
         let only = [Kind::Kill, Kind::Loss];
         let kinds = wanted(OF_PEERS.to_vec(), &only).unwrap();
-        let phases = draw(7, 50, &Setting { members: 3, lease: MS * 1000, kinds: &kinds });
+        let phases =
+            draw(7, 50, &Setting { members: 3, lease: MS * 1000, together: 3, kinds: &kinds });
         let mut strikes = phases.iter().flat_map(|phase| &phase.strikes);
         assert!(strikes.all(|(_, strike)| only.contains(&strike.kind())));
         let error = wanted(ON_A_FILE.to_vec(), &[Kind::Kill, Kind::Loss]).unwrap_err().to_string();
@@ -333,8 +399,11 @@ mod tests {
     #[test]
     fn every_kind_is_drawn_and_stays_within_its_bounds() {
         let mut kinds = [&OF_PEERS[..], &ON_A_SERVER, &[(Kind::ClockStep, 1)]].concat();
+        #[cfg(feature = "kafka")]
+        kinds.extend(ON_A_LEDGER);
         kinds.sort();
-        let phases = draw(3, 800, &Setting { members: 5, lease: MS * 1000, kinds: &kinds });
+        let phases =
+            draw(3, 800, &Setting { members: 5, lease: MS * 1000, together: 3, kinds: &kinds });
         let strikes = || phases.iter().flat_map(|phase| &phase.strikes);
         for (kind, _) in kinds {
             assert!(strikes().any(|(_, strike)| strike.kind() == kind), "{kind:?}");

@@ -1,0 +1,292 @@
+//! Members on a private Kafka that is struck: nodes ended, crashed and frozen, members cut off from all of them or
+//! from the coordinator alone, the host overloaded, its calendar stepped.
+
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use mandate_conformance::subject::{Ability, Cables, Members, SetupError, Subject};
+use mandate_proto::identity::MemberId;
+use mandate_proto::neli::{Grants, Plan};
+use mandate_proto::pole::installation::Guarantee;
+use mandate_servers::kafka::Node;
+use mandate_servers::{Server, ServerError};
+use rdkafka::config::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+
+use super::ChaosArgs;
+use super::clock::Stepped;
+use super::ground::Ground;
+use super::storm::{self, Kind, Phase, Strike, Target};
+use crate::groups::ledger::{Base, OnLedger};
+use crate::groups::sql::lock;
+use crate::ledger::ModeName;
+
+/// Partitions: fewer than members, so that some stand by, and more than one, so that some move when members come and
+/// go.
+const PARTITIONS: NonZeroU32 = NonZeroU32::new(3).unwrap();
+
+/// Where Kafka keeps what groups have committed: the leader of its one partition is the coordinator of all groups.
+const OFFSETS: &str = "__consumer_offsets";
+
+/// For the question who that is.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Within this brokers and network answer, on a host on which much else is done.
+const DELAY: Duration = Duration::from_millis(200);
+
+/// What still counts as no gap: a leader acts once a millisecond, if the host lets it.
+const NO_GAP: Duration = Duration::from_millis(100);
+
+/// Threads for each core that do nothing but take time from everyone else.
+const BUSY: usize = 3;
+
+/// A cluster, and how it is struck.
+pub(super) struct Cluster {
+    subject: OnLedger,
+    state: Mutex<State>,
+    within: Duration,
+    steps_clock: bool,
+}
+
+#[derive(Default)]
+struct State {
+    clock: Option<Stepped>,
+    overload: Option<Overload>,
+    /// The coordinator's node, as it was known last.
+    coordinator: usize,
+    /// What members go by.
+    plan: Option<Plan>,
+}
+
+impl Cluster {
+    /// Starts the nodes, with ways for every member that can be cut.
+    pub(super) fn make(args: &ChaosArgs) -> anyhow::Result<Self> {
+        let ledger = &args.engine.ledger;
+        anyhow::ensure!(
+            ledger.is_private_kafka(),
+            "chaos strikes the brokers themselves: leave --ledger, --brokers and KAFKA_BROKERS out"
+        );
+        anyhow::ensure!(
+            args.groups == 1 || args.overlaps(),
+            "--groups is for --mode non-exclusive"
+        );
+        let base = Base::launch(args.nodes, ledger.session, args.members + storm::NEWCOMERS)?;
+        let subject = ledger.on(base, PARTITIONS);
+        let subject = OnLedger { mode: args.mode, groups: args.groups, ..subject };
+        let (within, steps_clock) = (args.within, args.step_clock);
+        Ok(Cluster { subject, state: Mutex::default(), within, steps_clock })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The node that decides who is in which group.
+    fn coordinator(&self) -> usize {
+        let mut state = self.state();
+        if let Ok(node) = ask_for_coordinator(&self.subject.base.brokers()) {
+            state.coordinator = node;
+        }
+        state.coordinator
+    }
+
+    /// The node that is struck with whoever leads is the coordinator's: that concerns everyone.
+    fn node(&self, strike: &Strike) -> usize {
+        match strike.target() {
+            Some(Target::Place(place)) => place % self.size(),
+            Some(Target::Leader) | None => self.coordinator(),
+        }
+    }
+
+    fn overlaps(&self) -> bool {
+        self.subject.mode == ModeName::NonExclusive
+    }
+
+    fn size(&self) -> usize {
+        match &*self.subject.base {
+            Base::Named(_) => 1,
+            Base::Private { kafka, .. } => lock(kafka).nodes().len(),
+        }
+    }
+
+    fn on_node(
+        &self,
+        node: usize,
+        work: impl FnOnce(&mut Node) -> Result<(), ServerError>,
+    ) -> anyhow::Result<()> {
+        match &*self.subject.base {
+            Base::Named(_) => bail!("only a private Kafka is struck"),
+            Base::Private { kafka, .. } => Ok(work(&mut lock(kafka).nodes()[node])?),
+        }
+    }
+}
+
+fn ask_for_coordinator(brokers: &str) -> anyhow::Result<usize> {
+    let client: BaseConsumer = ClientConfig::new().set("bootstrap.servers", brokers).create()?;
+    let metadata = client.fetch_metadata(Some(OFFSETS), PATIENCE)?;
+    let partitions = metadata.topics().iter().flat_map(|topic| topic.partitions());
+    let leader = partitions.map(|partition| partition.leader()).find(|leader| *leader > 0);
+    // Nodes are counted from 1.
+    Ok(usize::try_from(leader.context("there is none at present")? - 1)?)
+}
+
+impl Subject for Cluster {
+    fn name(&self) -> String {
+        let nodes = self.size();
+        let one = if nodes == 1 { "node" } else { "nodes" };
+        format!("{}, {nodes} {one}", self.subject.name())
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        self.subject.guarantee()
+    }
+
+    fn group(&self, _: u32, _: &Path) -> Result<Box<dyn Members>, SetupError> {
+        let actors = self.subject.actors()?;
+        self.state().plan = Some(actors.plan);
+        Ok(Box::new(actors))
+    }
+
+    fn lacks(&self, ability: Ability) -> Option<&'static str> {
+        self.subject.lacks(ability)
+    }
+
+    fn patience(&self) -> Duration {
+        self.within
+    }
+}
+
+impl Ground for Cluster {
+    fn kinds(&self) -> Vec<(Kind, usize)> {
+        let mut kinds = storm::ON_A_LEDGER.to_vec();
+        if self.overlaps() {
+            // Where nobody is left, nobody leads.
+            kinds.retain(|(kind, _)| *kind != Kind::KillAll);
+        }
+        if self.subject.groups > 1 {
+            // What strikes both groups is more than one failure.
+            kinds.retain(|(kind, _)| !strikes_the_ledger(*kind) && *kind != Kind::Overload);
+        }
+        if self.size() == 1 {
+            // The coordinator is all there is.
+            kinds.retain(|(kind, _)| *kind != Kind::CutCoordinator);
+        }
+        if self.steps_clock {
+            kinds.push((Kind::ClockStep, 2));
+        }
+        kinds
+    }
+
+    fn inflict(&self, strike: &Strike, member: MemberId) -> anyhow::Result<String> {
+        let node = self.node(strike);
+        let name = format!("node {}", node + 1);
+        Ok(match strike {
+            Strike::Stop(_) => match self.on_node(node, Server::stop) {
+                Ok(()) => format!("stop {name} in good order"),
+                Err(error) => {
+                    self.on_node(node, Server::kill)?;
+                    format!("kill {name}, which did not stop: {error:#}")
+                }
+            },
+            Strike::Crash(_) => {
+                self.on_node(node, Server::kill)?;
+                format!("kill {name}")
+            }
+            Strike::Freeze(_) => match self.on_node(node, Server::freeze) {
+                Ok(()) => format!("freeze {name}"),
+                Err(error) => format!("{name} cannot be frozen: {error}"),
+            },
+            Strike::CutCoordinator(_) => {
+                let coordinator = self.coordinator();
+                if let Some(lines) = self.subject.base.lines() {
+                    lines.cut(member, coordinator);
+                }
+                format!("cut {member} off from the coordinator, node {}", coordinator + 1)
+            }
+            Strike::Overload => {
+                self.state().overload = Some(Overload::begin());
+                "keep every core busy".into()
+            }
+            Strike::StepClock(seconds) => {
+                let mut state = self.state();
+                state.clock = None;
+                state.clock = Some(Stepped::by(*seconds)?);
+                format!("step the calendar by {seconds} s")
+            }
+            other => bail!("{} does not happen on a ledger", other.kind().name()),
+        })
+    }
+
+    /// As stated by the plan, and for as long as the ledger itself, or the whole host, was struck.
+    fn longest_gap(&self, phase: &Phase, took: Duration) -> Option<Duration> {
+        let plan = self.state().plan.filter(|_| self.overlaps())?;
+        if self.subject.groups > 1 {
+            return Some(NO_GAP);
+        }
+        let Grants { session, barrier, .. } = *plan.grants();
+        let outage = phase.strikes.iter().map(|(_, strike)| match strike.kind() {
+            kind if strikes_the_ledger(kind) || kind == Kind::Overload => took + session,
+            // A client beats on for as long as its member may take to ask for news.
+            Kind::Stall => barrier,
+            Kind::ClockStep => session,
+            _ => Duration::ZERO,
+        });
+        Some(plan.gap_within(DELAY) + outage.sum::<Duration>())
+    }
+
+    fn heal(&self) -> anyhow::Result<()> {
+        {
+            let mut state = self.state();
+            state.clock = None;
+            state.overload = None;
+        }
+        if let Some(lines) = self.subject.base.lines() {
+            lines.heal();
+        }
+        match &*self.subject.base {
+            Base::Named(_) => Ok(()),
+            Base::Private { kafka, .. } => Ok(lock(kafka).recover()?),
+        }
+    }
+}
+
+/// Whether it is the ledger that does not answer.
+fn strikes_the_ledger(kind: Kind) -> bool {
+    matches!(kind, Kind::Restart | Kind::Crash | Kind::Freeze)
+}
+
+/// Threads that keep every core busy until this is dropped. Of this process: they end with it, however it ends.
+struct Overload {
+    ends: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Overload {
+    fn begin() -> Self {
+        let ends = Arc::new(AtomicBool::new(false));
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let busy = || {
+            let ends = ends.clone();
+            std::thread::spawn(move || {
+                while !ends.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        };
+        Overload { threads: (0..cores * BUSY).map(|_| busy()).collect(), ends }
+    }
+}
+
+impl Drop for Overload {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! The ledger engine under test: members on a Kafka that is there, or on a private one that is started for them.
+//!
+//! A group leads one role. Members of a private Kafka may go through relays, each with a listener of its own at every
+//! node: a client goes where a node says that the nodes are, so each node says to each member that it is at that
+//! member's relay.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::Context;
+use mandate_conformance::cancellation::{Handle, Handles};
+use mandate_conformance::subject::{Ability, Cables, Members, SetupError, Subject};
+use mandate_lab::relay::Relays;
+use mandate_ledger::Ledger;
+use mandate_ledger::kafka::{KafkaConfig, KafkaLedger};
+use mandate_proto::identity::MemberId;
+use mandate_proto::neli::{Config, Mode, Plan};
+use mandate_proto::pole::installation::Guarantee;
+use mandate_runtime::{Election, Start};
+use mandate_servers::free_ports;
+use mandate_servers::kafka::{Kafka, KafkaConfig as ServerConfig, Line, LinePorts};
+use tokio::runtime::Runtime;
+
+use super::memory::InMemory;
+use super::one_word;
+use super::sql::{lock, new_group};
+use crate::args::positive_duration;
+use crate::ledger::{AssignorName, LedgerConfig, LedgerMember, ModeName, ProtocolName};
+use crate::output::readable;
+
+/// Kafka, to the relays: no member has this number.
+const KAFKA: MemberId = MemberId::new(u32::MAX);
+
+/// What a broker grants that nobody has tuned: from here on a private one is left as it comes.
+const UNTUNED: Duration = Duration::from_secs(6);
+
+/// Members of the largest group that any experiment on a private Kafka has.
+const LINES: u32 = 9;
+
+/// What a member leads; there is no other role.
+const ROLE: &str = "0";
+
+/// What members elect on.
+pub(crate) enum Base {
+    /// Somebody's, that stays.
+    Named(String),
+    /// A private one, and the ways to it that can be cut.
+    Private { kafka: Mutex<Kafka>, lines: Option<Lines> },
+}
+
+impl Base {
+    /// Starts a private one, for sessions of this length; with relays for members p1 to p`lines`.
+    pub(crate) fn launch(nodes: u16, session: Duration, lines: u32) -> anyhow::Result<Self> {
+        let tuned = if session < UNTUNED { ServerConfig::TUNED } else { ServerConfig::UNTUNED };
+        let config = ServerConfig { nodes, ..tuned };
+        let laid = (lines > 0).then(|| Lines::lay(usize::from(nodes), lines)).transpose()?;
+        let lines = laid.as_ref().map(|(_, lines)| &lines[..]).unwrap_or_default();
+        let kafka = Mutex::new(Kafka::launch_with(&config, lines)?);
+        Ok(Base::Private { kafka, lines: laid.map(|(lines, _)| lines) })
+    }
+
+    /// Where the harness finds it.
+    pub(crate) fn brokers(&self) -> String {
+        match self {
+            Base::Named(brokers) => brokers.clone(),
+            Base::Private { kafka, .. } => lock(kafka).brokers(),
+        }
+    }
+
+    /// Where a member finds it.
+    fn reach(&self, member: MemberId) -> anyhow::Result<String> {
+        match self {
+            Base::Private { lines: Some(lines), .. } => lines.reach(member),
+            _ => Ok(self.brokers()),
+        }
+    }
+
+    pub(crate) fn lines(&self) -> Option<&Lines> {
+        match self {
+            Base::Private { lines, .. } => lines.as_ref(),
+            Base::Named(_) => None,
+        }
+    }
+
+    fn nodes(&self) -> u16 {
+        match self {
+            Base::Named(_) => 1,
+            Base::Private { kafka, .. } => lock(kafka).nodes().len() as u16,
+        }
+    }
+}
+
+/// Which ledger.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Options of --engine ledger")]
+pub(crate) struct OnLedgerArgs {
+    /// What the ledger is.
+    #[arg(long = "ledger", value_enum, default_value_t)]
+    pub(crate) kind: LedgerName,
+    /// Use the Kafka at these hosts and ports instead of a private one.
+    #[arg(long, value_name = "HOST:PORT", env = "KAFKA_BROKERS")]
+    brokers: Option<String>,
+    /// After this long without a sign of life a member is replaced. Below 6s the broker must be tuned for it; a
+    /// private one is.
+    #[arg(long, default_value = "1s", value_parser = positive_duration, value_name = "TIME")]
+    pub(crate) session: Duration,
+}
+
+/// What a ledger is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LedgerName {
+    /// Apache Kafka.
+    #[default]
+    Kafka,
+    /// One in the memory of the harness.
+    Memory,
+}
+
+impl OnLedgerArgs {
+    /// What leaders rely on, for reports.
+    pub(crate) fn text(&self) -> String {
+        format!("exclusive, sessions of {}", readable(self.session))
+    }
+
+    /// What to write to have the same again.
+    pub(crate) fn flags(&self) -> String {
+        let kind = if self.kind == LedgerName::Memory { " --ledger memory" } else { "" };
+        format!("--engine ledger{kind} --session {}", one_word(self.session))
+    }
+
+    /// Members that lead one role; with ways that can be cut, if they are needed and Kafka is a private one.
+    pub(crate) fn subject(&self, with_cables: bool) -> anyhow::Result<OnLedger> {
+        let base = match &self.brokers {
+            Some(brokers) => Base::Named(brokers.clone()),
+            None => Base::launch(1, self.session, if with_cables { LINES } else { 0 })?,
+        };
+        Ok(self.on(base, NonZeroU32::MIN))
+    }
+
+    /// Members on this one.
+    pub(crate) fn on(&self, base: Base, partitions: NonZeroU32) -> OnLedger {
+        let (mode, session) = (ModeName::Exclusive, self.session);
+        let base = Arc::new(base);
+        OnLedger { base, mode, session, partitions, groups: 1, is_plain: false }
+    }
+
+    /// Whether there is a Kafka that may be struck.
+    pub(crate) fn is_private_kafka(&self) -> bool {
+        self.kind == LedgerName::Kafka && self.brokers.is_none()
+    }
+
+    pub(crate) fn in_memory(&self) -> Option<InMemory> {
+        (self.kind == LedgerName::Memory).then_some(InMemory { session: self.session })
+    }
+}
+
+fn mode_text(mode: ModeName) -> &'static str {
+    match mode {
+        ModeName::Exclusive => "exclusive",
+        ModeName::NonExclusive => "non-exclusive",
+    }
+}
+
+/// A group that leads a role on a ledger.
+#[derive(Clone)]
+pub(crate) struct OnLedger {
+    pub(crate) base: Arc<Base>,
+    pub(crate) mode: ModeName,
+    pub(crate) session: Duration,
+    /// With several, partitions move among members when some come and go, also when the one that is led does not.
+    pub(crate) partitions: NonZeroU32,
+    /// How many disjoint groups the members are of, in turn: each has a leader.
+    pub(crate) groups: u32,
+    /// Whether members are plain consumers, without the engine: whoever has the partition leads.
+    pub(crate) is_plain: bool,
+}
+
+impl OnLedger {
+    /// The member's setup, in that group.
+    fn config(&self, group: &str, member: MemberId) -> anyhow::Result<LedgerConfig> {
+        Ok(LedgerConfig {
+            group: group.to_owned(),
+            member: Some(member),
+            brokers: self.base.reach(member)?,
+            topic: None,
+            partitions: Some(self.partitions),
+            roles: 1,
+            session: self.session,
+            mode: self.mode,
+            assignor: AssignorName::default(),
+            protocol: ProtocolName::default(),
+            instance: None,
+            settings: BTreeMap::new(),
+        })
+    }
+
+    /// Makes the topic, with as many copies as there are nodes for. What members will go by.
+    async fn prepare(&self, config: &LedgerConfig) -> anyhow::Result<Plan> {
+        let (brokers, topic) = (self.base.brokers(), config.topic());
+        let mode = match self.mode {
+            ModeName::Exclusive => Mode::Exclusive,
+            ModeName::NonExclusive => Mode::NonExclusive,
+        };
+        let mut kafka = KafkaConfig::new(&brokers, &topic, &config.group, self.partitions)
+            .with_session(self.session)
+            .with_mode(mode);
+        kafka.create = Some(self.base.nodes().min(3));
+        let ledger = KafkaLedger::open(kafka).await?;
+        Ok(Config::new(MemberId::new(1), mode).resolve(ledger.grants())?)
+    }
+
+    /// How the members of a new group are started.
+    pub(crate) fn actors(&self) -> anyhow::Result<Actors> {
+        let group = new_group()?;
+        let runtime = Runtime::new().context("could not start")?;
+        let plan = runtime.block_on(self.prepare(&self.config(&group, MemberId::new(1))?))?;
+        if let Some(lines) = self.base.lines() {
+            lines.heal();
+        }
+        let program = std::env::current_exe().context("could not find this program")?;
+        Ok(Actors { program, group, plan, subject: self.clone() })
+    }
+}
+
+impl Subject for OnLedger {
+    fn name(&self) -> String {
+        let (mode, session) = (mode_text(self.mode), readable(self.session));
+        format!("ledger on Kafka, {mode}, sessions of {session}")
+    }
+
+    /// After a session of silence another may lead: that is what a lease is to others.
+    fn guarantee(&self) -> Guarantee {
+        let allowance_per_mille = super::ALLOWANCE_PER_MILLE;
+        Guarantee::Leased { lease: self.session, allowance_per_mille }
+    }
+
+    fn group(&self, _: u32, _: &Path) -> Result<Box<dyn Members>, SetupError> {
+        Ok(Box::new(self.actors()?))
+    }
+
+    fn lacks(&self, ability: Ability) -> Option<&'static str> {
+        match ability {
+            Ability::Exclude if self.mode == ModeName::Exclusive => None,
+            ability => lacks(ability),
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(30) + self.session * 4
+    }
+}
+
+/// What no ledger's members can do.
+pub(super) fn lacks(ability: Ability) -> Option<&'static str> {
+    Some(match ability {
+        Ability::Transfer => "who comes next is for the ledger to say, which assigns partitions",
+        Ability::KnowTheLeader => "members of a ledger know what they lead, and not who leads else",
+        Ability::RunOnce => "members of a ledger are processes: a second one is another member",
+        Ability::Exclude => "two may lead for a while when a role changes hands",
+    })
+}
+
+/// How the members of a group are started.
+pub(crate) struct Actors {
+    program: PathBuf,
+    group: String,
+    /// What they go by.
+    pub(crate) plan: Plan,
+    subject: OnLedger,
+}
+
+impl Members for Actors {
+    fn command(&self, member: MemberId, _: Start) -> Command {
+        let OnLedger { base, mode, session, partitions, groups, is_plain } = &self.subject;
+        let mut run = Command::new(&self.program);
+        run.args(["lab", "actor", "--topic", &format!("mandate-{}", self.group)]);
+        run.arg("--group").arg(format!("{}-{}", self.group, member.get() % groups));
+        run.arg("--member").arg(member.to_string());
+        run.arg("--brokers").arg(base.reach(member).expect("every member has its ways"));
+        run.arg("--partitions").arg(partitions.to_string());
+        run.arg("--session").arg(format!("{}us", session.as_micros()));
+        if *mode == ModeName::NonExclusive {
+            run.args(["--mode", "non-exclusive"]);
+        }
+        if *is_plain {
+            run.arg("--plain");
+        }
+        run
+    }
+
+    fn cables(&self) -> Option<&dyn Cables> {
+        self.subject.base.lines().map(|lines| lines as &dyn Cables)
+    }
+}
+
+/// Relays between each member and each node.
+pub(crate) struct Lines {
+    relays: BTreeMap<(MemberId, usize), Relays>,
+    // Ends after the relays that run on it.
+    _runtime: Runtime,
+}
+
+impl Lines {
+    /// Relays, and the listeners that the nodes need for them.
+    fn lay(nodes: usize, members: u32) -> anyhow::Result<(Self, Vec<Line>)> {
+        let runtime = Runtime::new().context("could not start the relays")?;
+        let mut ports = free_ports(nodes * members as usize)?.into_iter();
+        let (mut relays, mut lines) = (BTreeMap::new(), Vec::new());
+        for member in (1..=members).map(MemberId::new) {
+            let mut line = Vec::new();
+            for node in 0..nodes {
+                let listens = ports.next().context("there are as many as were asked for")?;
+                let there = SocketAddr::from((Ipv4Addr::LOCALHOST, listens));
+                // Nobody dials members.
+                let ends = [(member, there), (KAFKA, there)].into();
+                let relay = runtime.block_on(Relays::start(&ends));
+                let relay = relay.context("could not start the relays")?;
+                line.push(LinePorts { listens, named: port(&relay, member)? });
+                relays.insert((member, node), relay);
+            }
+            lines.push(Line { nodes: line });
+        }
+        Ok((Lines { relays, _runtime: runtime }, lines))
+    }
+
+    fn reach(&self, member: MemberId) -> anyhow::Result<String> {
+        let own = self.relays.range((member, 0)..=(member, usize::MAX));
+        let ways: anyhow::Result<Vec<_>> =
+            own.map(|(_, relay)| Ok(format!("127.0.0.1:{}", port(relay, member)?))).collect();
+        let ways = ways?;
+        anyhow::ensure!(!ways.is_empty(), "there are no relays for {member}");
+        Ok(ways.join(","))
+    }
+
+    /// From now on nothing gets from a member to that node, or back.
+    pub(crate) fn cut(&self, member: MemberId, node: usize) {
+        if let Some(relay) = self.relays.get(&(member, node)) {
+            relay.isolate(member);
+        }
+    }
+}
+
+fn port(relay: &Relays, member: MemberId) -> anyhow::Result<u16> {
+    Ok(relay.address(member, KAFKA).context("there is no relay")?.port())
+}
+
+impl Cables for Lines {
+    fn isolate(&self, member: MemberId) {
+        let own = self.relays.range((member, 0)..=(member, usize::MAX));
+        own.for_each(|(_, relay)| relay.isolate(member));
+    }
+
+    fn heal(&self) {
+        self.relays.values().for_each(Relays::heal_all);
+    }
+}
+
+impl Handles for OnLedger {
+    type Handle = Member;
+
+    async fn start(&self, size: u32, _: &Path) -> Result<Vec<Member>, SetupError> {
+        let group = new_group()?;
+        self.prepare(&self.config(&group, MemberId::new(1))?).await?;
+        let mut members = Vec::new();
+        for id in (1..=size).map(MemberId::new) {
+            let member = self.config(&group, id)?.start().await?;
+            let election = member.election(ROLE)?;
+            members.push(Member { member, election });
+        }
+        Ok(members)
+    }
+}
+
+/// A member in this process.
+pub(crate) struct Member {
+    member: LedgerMember,
+    election: Election,
+}
+
+impl Handle for Member {
+    fn member(&self) -> MemberId {
+        self.member.me()
+    }
+
+    fn election(&self) -> &Election {
+        &self.election
+    }
+
+    async fn shutdown(&self) {
+        self.member.shutdown().await;
+    }
+}

@@ -1,0 +1,187 @@
+//! A client: asks any member, and another when that one does not answer.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mandate_proto::identity::MemberId;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::link::Link;
+use super::types::{Command, Operation, Outcome};
+use super::wire::{Reply, Request, Status, Way};
+
+/// How long one member is waited for before another is asked, at most.
+const ATTEMPT: Duration = Duration::from_secs(2);
+
+/// How long after all was tried it is tried again.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// Why a request was not answered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// A write may have been carried out or not. Repeating it by [`Client::repeat`] is safe.
+    #[error("it may have been carried out or not: {0}")]
+    Unknown(String),
+    /// Nothing was changed, and nothing read.
+    #[error("it was not carried out: {0}")]
+    Failed(String),
+}
+
+/// A client of the service. It has one request under way at a time; for more, make more clients.
+pub struct Client {
+    links: BTreeMap<u64, Link>,
+    preferred: u64,
+    id: u64,
+    last: Option<Command>,
+    number: u64,
+    within: Duration,
+}
+
+impl Client {
+    /// A client of the service with these members that asks `preferred` first, and gives up after `within`.
+    ///
+    /// # Errors
+    ///
+    /// If the system gives no random number, which a client needs to be told from others.
+    pub fn new(
+        service: &str,
+        addresses: &BTreeMap<MemberId, String>,
+        preferred: MemberId,
+        within: Duration,
+    ) -> io::Result<Self> {
+        let link = |(id, address): (&MemberId, &String)| {
+            let node = u64::from(id.get());
+            (node, Link::new(address.as_str().into(), service, node))
+        };
+        Ok(Client {
+            links: addresses.iter().map(link).collect(),
+            preferred: u64::from(preferred.get()),
+            id: getrandom::u64().map_err(io::Error::from)?,
+            last: None,
+            number: 0,
+            within,
+        })
+    }
+
+    /// Sets a key.
+    pub async fn put(
+        &mut self,
+        key: impl Into<String>,
+        value: impl Into<Bytes>,
+    ) -> Result<(), RequestError> {
+        let operation = Operation::Put { key: key.into(), value: value.into() };
+        self.write(operation).await.map(drop)
+    }
+
+    /// Removes a key.
+    pub async fn delete(&mut self, key: impl Into<String>) -> Result<(), RequestError> {
+        self.write(Operation::Delete { key: key.into() }).await.map(drop)
+    }
+
+    /// Sets a key if it has what is expected: whether it had.
+    pub async fn compare_and_swap(
+        &mut self,
+        key: impl Into<String>,
+        expected: Option<Bytes>,
+        value: impl Into<Bytes>,
+    ) -> Result<bool, RequestError> {
+        let operation =
+            Operation::CompareAndSwap { key: key.into(), expected, value: value.into() };
+        Ok(self.write(operation).await? == Outcome::Done)
+    }
+
+    /// Writes under a new number.
+    async fn write(&mut self, operation: Operation) -> Result<Outcome, RequestError> {
+        self.number += 1;
+        self.last = Some(Command { client: self.id, number: self.number, operation });
+        self.repeat().await
+    }
+
+    /// Asks for the last write once more, under the same number: if it was carried out already, it is not again,
+    /// and the outcome is the one that it had.
+    pub async fn repeat(&mut self) -> Result<Outcome, RequestError> {
+        let Some(command) = self.last.clone() else {
+            return Err(RequestError::Failed("there is nothing to repeat".into()));
+        };
+        let reply = self.ask(|way| Request::Write { command: command.clone(), way }).await?;
+        match reply {
+            Reply::Written(outcome) => Ok(outcome),
+            other => Err(RequestError::Unknown(format!("a strange answer: {other:?}"))),
+        }
+    }
+
+    /// What a key has.
+    pub async fn get(&mut self, key: impl Into<String>) -> Result<Option<Bytes>, RequestError> {
+        let key = key.into();
+        let reply = self.ask(|way| Request::Read { key: key.clone(), way }).await;
+        match reply {
+            Ok(Reply::Value(value)) => Ok(value),
+            Ok(other) => Err(RequestError::Failed(format!("a strange answer: {other:?}"))),
+            Err(RequestError::Unknown(reason) | RequestError::Failed(reason)) => {
+                Err(RequestError::Failed(reason))
+            }
+        }
+    }
+
+    /// How a member is.
+    pub async fn status(&self, of: MemberId) -> Result<Status, RequestError> {
+        match self.ask_one(of, Request::Status).await? {
+            Reply::Status(status) => Ok(*status),
+            other => Err(RequestError::Failed(format!("a strange answer: {other:?}"))),
+        }
+    }
+
+    /// Has the leader of the election, which must be `from`, hand over to another. Raft's leadership follows.
+    pub async fn transfer(&self, from: MemberId, to: MemberId) -> Result<(), RequestError> {
+        match self.ask_one(from, Request::Transfer { to: to.get() }).await? {
+            Reply::Transferred => Ok(()),
+            Reply::Refused(reason) => Err(RequestError::Failed(reason)),
+            other => Err(RequestError::Failed(format!("a strange answer: {other:?}"))),
+        }
+    }
+
+    async fn ask_one(&self, member: MemberId, request: Request) -> Result<Reply, RequestError> {
+        let failed = |reason: String| RequestError::Failed(reason);
+        let link = self.links.get(&u64::from(member.get()));
+        let link = link.ok_or_else(|| failed(format!("there is no {member}")))?;
+        let until = Instant::now() + self.within.min(ATTEMPT);
+        match timeout_at(until, link.call(request)).await {
+            Ok(called) => called.map_err(|error| failed(error.to_string())),
+            Err(_) => Err(failed(format!("{member} does not answer"))),
+        }
+    }
+
+    /// Asks one member after the other, beginning with the one that answered last.
+    async fn ask(&mut self, request: impl Fn(Way) -> Request) -> Result<Reply, RequestError> {
+        let until = Instant::now() + self.within;
+        let mut unknown = None;
+        let mut failed = "there are no members".to_owned();
+        loop {
+            let others = self.links.keys().copied().filter(|id| *id != self.preferred);
+            let order: Vec<u64> = [self.preferred].into_iter().chain(others).collect();
+            for (id, link) in order.into_iter().filter_map(|id| Some((id, self.links.get(&id)?))) {
+                let left = until.saturating_duration_since(Instant::now()).min(ATTEMPT);
+                if left.is_zero() {
+                    return Err(unknown.map_or(RequestError::Failed(failed), RequestError::Unknown));
+                }
+                let way = Way { passed_on: false, within_ms: left.as_millis() as u32 };
+                match timeout_at(Instant::now() + left, link.call(request(way))).await {
+                    Ok(Ok(Reply::Refused(reason))) => failed = reason,
+                    Ok(Ok(Reply::Unknown(reason))) => unknown = Some(reason),
+                    Ok(Ok(reply)) => {
+                        self.preferred = id;
+                        return Ok(reply);
+                    }
+                    Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                        failed = error.to_string();
+                    }
+                    Ok(Err(error)) => unknown = Some(error.to_string()),
+                    Err(_) => unknown = Some(format!("p{id} did not answer in time")),
+                }
+            }
+            sleep(AGAIN.min(until.saturating_duration_since(Instant::now()))).await;
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! openraft's own suite for storage, on ours.
+
+use openraft::testing::{StoreBuilder, Suite};
+use openraft::{StorageError, StorageIOError};
+use tempfile::TempDir;
+
+use super::log::Log;
+use super::machine::Machine;
+use super::snapshot::Snapshots;
+use super::types::Kv;
+
+struct OnDisk;
+
+impl StoreBuilder<Kv, Log, Machine, TempDir> for OnDisk {
+    async fn build(&self) -> Result<(TempDir, Log, Machine), StorageError<u64>> {
+        let failed = |error: std::io::Error| StorageIOError::read(&error);
+        let directory = tempfile::tempdir().map_err(failed)?;
+        let log = Log::open(&directory.path().join("log.redb")).map_err(failed)?;
+        let snapshots = Snapshots::new(&directory.path().join("snapshots")).map_err(failed)?;
+        let machine = Machine::open(snapshots).map_err(failed)?;
+        Ok((directory, log, machine))
+    }
+}
+
+#[test]
+fn log_and_state_machine_are_as_openraft_wants_them() {
+    Suite::test_all(OnDisk).unwrap();
+}

@@ -1,0 +1,232 @@
+//! The log and the vote, on disk before they are acknowledged.
+//!
+//! Entries are kept in a redb database, a copy-on-write tree in one file. One thread writes ([`writer`]): whatever
+//! has come while it forced the last writes to disk goes into the next transaction together, so that one forced
+//! write serves all clients that wait. The last entries are in memory besides ([`tail`]), since followers are sent
+//! them moments later.
+//!
+//! redb was chosen because a committed transaction is durable and whole whatever happens, it is pure Rust with no
+//! dependencies to speak of, and its file format is stable. fjall writes batches somewhat faster, but brings a
+//! dozen crates, background threads and compaction; a log is appended to and cut off at both ends, which a tree
+//! does well enough. RocksDB needs a C++ compiler and minutes to build.
+
+mod tail;
+mod writer;
+
+use std::fmt::Debug;
+use std::io;
+use std::ops::{Bound, RangeBounds};
+use std::path::Path;
+use std::sync::Arc;
+
+use openraft::storage::{LogFlushed, RaftLogStorage};
+use openraft::{LogId, LogState, RaftLogReader, StorageError, StorageIOError, Vote};
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_blocking;
+
+use super::types::Kv;
+use tail::Tail;
+use writer::Work;
+
+type Entry = openraft::Entry<Kv>;
+
+/// Entries by index.
+const ENTRIES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("entries");
+
+/// The vote, and the last entry that was cut off.
+const FACTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("facts");
+const VOTE: &str = "vote";
+const PURGED: &str = "purged";
+
+/// Work that waits for the writer; then whoever has more waits.
+const QUEUE: usize = 256;
+
+/// A message to a follower holds entries of at most so many bytes, or one.
+const MAX_BATCH: usize = 1 << 20;
+
+/// The log of one member.
+#[derive(Clone)]
+pub(crate) struct Log {
+    database: Arc<Database>,
+    tail: Arc<Tail>,
+    work: mpsc::Sender<Work>,
+}
+
+impl Log {
+    /// Opens it, or makes it where there is none.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let database = Arc::new(Database::create(path).map_err(other)?);
+        let transaction = database.begin_write().map_err(other)?;
+        transaction.open_table(ENTRIES).map_err(other)?;
+        transaction.open_table(FACTS).map_err(other)?;
+        transaction.commit().map_err(other)?;
+        let tail = Arc::new(Tail::default());
+        let work = writer::start(database.clone(), tail.clone(), QUEUE)?;
+        Ok(Log { database, tail, work })
+    }
+
+    fn fact<T: serde::de::DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
+        let transaction = self.database.begin_read().map_err(other)?;
+        let table = transaction.open_table(FACTS).map_err(other)?;
+        let Some(stored) = table.get(name).map_err(other)? else { return Ok(None) };
+        postcard::from_bytes(stored.value()).map(Some).map_err(other)
+    }
+
+    fn last_stored(&self) -> io::Result<Option<LogId<u64>>> {
+        let transaction = self.database.begin_read().map_err(other)?;
+        let table = transaction.open_table(ENTRIES).map_err(other)?;
+        let Some((_, stored)) = table.last().map_err(other)? else { return Ok(None) };
+        decode(stored.value()).map(|entry| Some(entry.log_id))
+    }
+
+    /// Has something written, and waits until it is on disk.
+    async fn write(&self, work: impl FnOnce(writer::Done) -> Work) -> io::Result<()> {
+        let (done, told) = oneshot::channel();
+        self.work.send(work(done)).await.map_err(|_| stopped())?;
+        told.await.map_err(|_| stopped())?
+    }
+
+    async fn read(&self, from: u64, to: u64, max_bytes: usize) -> io::Result<Vec<Entry>> {
+        // What the tail has forgotten since is on disk by then, so it is asked first.
+        let (first, recent) = self.tail.read(from, to, max_bytes);
+        if first <= from {
+            return Ok(recent);
+        }
+        let database = self.database.clone();
+        let stored = spawn_blocking(move || stored(&database, from, first.min(to), max_bytes));
+        let (mut entries, whole) = stored.await.map_err(other)??;
+        if whole {
+            entries.extend(recent);
+        }
+        Ok(entries)
+    }
+}
+
+/// Entries from the database, and whether that is all of them.
+fn stored(database: &Database, from: u64, to: u64, max: usize) -> io::Result<(Vec<Entry>, bool)> {
+    let transaction = database.begin_read().map_err(other)?;
+    let table = transaction.open_table(ENTRIES).map_err(other)?;
+    let (mut entries, mut bytes) = (Vec::new(), 0);
+    for found in table.range(from..to).map_err(other)? {
+        let (_, stored) = found.map_err(other)?;
+        bytes += stored.value().len();
+        if bytes > max && !entries.is_empty() {
+            return Ok((entries, false));
+        }
+        entries.push(decode(stored.value())?);
+    }
+    Ok((entries, true))
+}
+
+impl RaftLogReader<Kv> for Log {
+    async fn try_get_log_entries<R: RangeBounds<u64> + Clone + Debug + Send>(
+        &mut self,
+        range: R,
+    ) -> Result<Vec<Entry>, StorageError<u64>> {
+        let (from, to) = bounds(&range);
+        self.read(from, to, usize::MAX).await.map_err(read_error)
+    }
+
+    async fn limited_get_log_entries(
+        &mut self,
+        start: u64,
+        end: u64,
+    ) -> Result<Vec<Entry>, StorageError<u64>> {
+        self.read(start, end, MAX_BATCH).await.map_err(read_error)
+    }
+}
+
+impl RaftLogStorage<Kv> for Log {
+    type LogReader = Log;
+
+    async fn get_log_state(&mut self) -> Result<LogState<Kv>, StorageError<u64>> {
+        let purged: Option<LogId<u64>> = self.fact(PURGED).map_err(read_error)?;
+        let last = match self.tail.last() {
+            Some(last) => Some(last),
+            None => self.last_stored().map_err(read_error)?,
+        };
+        Ok(LogState { last_purged_log_id: purged, last_log_id: last.or(purged) })
+    }
+
+    async fn get_log_reader(&mut self) -> Log {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote<u64>) -> Result<(), StorageError<u64>> {
+        let bytes = postcard::to_allocvec(vote).map_err(other);
+        let written = match bytes {
+            Ok(vote) => self.write(|done| Work::Vote { vote, done }).await,
+            Err(error) => Err(error),
+        };
+        written.map_err(|error| StorageIOError::write_vote(&error).into())
+    }
+
+    async fn read_vote(&mut self) -> Result<Option<Vote<u64>>, StorageError<u64>> {
+        self.fact(VOTE).map_err(|error| StorageIOError::read_vote(&error).into())
+    }
+
+    async fn append<I>(&mut self, entries: I, flushed: LogFlushed<Kv>) -> Result<(), StorageError<u64>>
+    where
+        I: IntoIterator<Item = Entry> + Send,
+        I::IntoIter: Send,
+    {
+        let mut encoded = Vec::new();
+        for entry in entries {
+            let bytes = postcard::to_allocvec(&entry).map_err(other).map_err(write_error)?;
+            encoded.push((entry.log_id, bytes));
+            self.tail.push(entry, encoded[encoded.len() - 1].1.len());
+        }
+        let work = Work::Append { entries: encoded, flushed };
+        self.work.send(work).await.map_err(|_| write_error(stopped()))
+    }
+
+    async fn truncate(&mut self, since: LogId<u64>) -> Result<(), StorageError<u64>> {
+        self.tail.truncate(since.index);
+        let since = since.index;
+        self.write(|done| Work::Truncate { since, done }).await.map_err(write_error)
+    }
+
+    async fn purge(&mut self, upto: LogId<u64>) -> Result<(), StorageError<u64>> {
+        let id = postcard::to_allocvec(&upto).map_err(other).map_err(write_error)?;
+        let upto = upto.index;
+        let purged = self.write(|done| Work::Purge { upto, id, done }).await;
+        self.tail.purge(upto);
+        purged.map_err(write_error)
+    }
+}
+
+fn bounds(range: &impl RangeBounds<u64>) -> (u64, u64) {
+    let from = match range.start_bound() {
+        Bound::Included(from) => *from,
+        Bound::Excluded(before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let to = match range.end_bound() {
+        Bound::Included(last) => last.saturating_add(1),
+        Bound::Excluded(to) => *to,
+        Bound::Unbounded => u64::MAX,
+    };
+    (from, to)
+}
+
+fn decode(bytes: &[u8]) -> io::Result<Entry> {
+    let what = "an entry of the log makes no sense: the file is damaged";
+    postcard::from_bytes(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, what))
+}
+
+fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::other(error)
+}
+
+fn stopped() -> io::Error {
+    io::Error::other("the log's writer has stopped; what it complained of is in the log of the process")
+}
+
+fn read_error(error: io::Error) -> StorageError<u64> {
+    StorageIOError::read_logs(&error).into()
+}
+
+fn write_error(error: io::Error) -> StorageError<u64> {
+    StorageIOError::write_logs(&error).into()
+}

@@ -1,0 +1,252 @@
+//! What a member does with a client's request: carries it out if it leads, passes it on if another does, and waits
+//! while nobody does.
+
+use std::io;
+use std::time::{Duration, Instant as Stopwatch};
+
+use mandate_proto::identity::MemberId;
+use mandate_runtime::{Election, ElectionState};
+use openraft::error::{CheckIsLeaderError, ClientWriteError, ForwardToLeader, RaftError};
+use openraft::{BasicNode, Raft};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::load::Load;
+use super::machine::Store;
+use super::network::Peers;
+use super::types::{Command, Kv, check_key};
+use super::wire::{Reply, Request, Status, Way};
+use crate::direction::Step;
+use crate::driver::Driver;
+
+/// No request is worked on for longer, whatever its client says.
+const MAX_WITHIN: Duration = Duration::from_secs(60);
+
+/// How long after nobody was found to lead it is looked again, if Raft has nothing new before.
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// A bug, put back so that a test can show that it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// Every member answers reads from what it has itself, without asking who leads.
+    StaleReads,
+}
+
+/// A member of the service, as its connections see it.
+pub(crate) struct Member {
+    pub(crate) me: MemberId,
+    pub(crate) raft: Raft<Kv>,
+    pub(crate) driver: Driver<Kv>,
+    pub(crate) election: Election,
+    pub(crate) peers: Peers,
+    pub(crate) store: Store,
+    pub(crate) load: Load,
+    pub(crate) mutant: Option<Mutant>,
+}
+
+/// What an attempt came to.
+enum Attempt {
+    Answered(Reply),
+    /// Ask that one, or wait until one is known.
+    Elsewhere(Option<u64>),
+    /// It may have been carried out.
+    Lost(String),
+}
+
+/// A client's question.
+enum Wanted {
+    Write(Command),
+    Read(String),
+}
+
+impl Member {
+    fn node(&self) -> u64 {
+        u64::from(self.me.get())
+    }
+
+    /// Carries out a write, once.
+    pub(crate) async fn write(&self, command: Command, way: Way) -> Reply {
+        match command.operation.check() {
+            Ok(()) => self.serve(Wanted::Write(command), way).await,
+            Err(error) => Reply::Refused(error.to_string()),
+        }
+    }
+
+    /// Reads a key: what it has is not older than the question.
+    pub(crate) async fn read(&self, key: String, way: Way) -> Reply {
+        if self.mutant == Some(Mutant::StaleReads) {
+            return Reply::Value(self.store.get(&key));
+        }
+        match check_key(&key) {
+            Ok(()) => self.serve(Wanted::Read(key), way).await,
+            Err(error) => Reply::Refused(error.to_string()),
+        }
+    }
+
+    async fn serve(&self, wanted: Wanted, way: Way) -> Reply {
+        let began = Stopwatch::now();
+        if !way.passed_on {
+            self.load.began();
+        }
+        let until = Instant::now() + Duration::from_millis(way.within_ms.into()).min(MAX_WITHIN);
+        let reply = self.try_until(&wanted, way, until).await;
+        if !way.passed_on && matches!(reply, Reply::Written(_) | Reply::Value(_)) {
+            self.load.ended(began.elapsed());
+        }
+        reply
+    }
+
+    async fn try_until(&self, wanted: &Wanted, way: Way, until: Instant) -> Reply {
+        let mut metrics = self.raft.server_metrics();
+        let mut lost = None;
+        loop {
+            let leader = metrics.borrow_and_update().current_leader;
+            let attempt = match leader {
+                Some(leader) if leader == self.node() => self.here(wanted, until).await,
+                Some(leader) if !way.passed_on => self.there(wanted, leader, until).await,
+                leader => Attempt::Elsewhere(leader),
+            };
+            let hint = match attempt {
+                Attempt::Answered(reply) => return reply,
+                Attempt::Elsewhere(leader) => leader,
+                Attempt::Lost(reason) => {
+                    lost = Some(reason);
+                    None
+                }
+            };
+            if way.passed_on {
+                // Whoever passed it on looks for another, and knows that repeating does no harm.
+                return lost.map_or(Reply::NotLeading { leader: hint }, Reply::Unknown);
+            }
+            if Instant::now() >= until {
+                return match (lost, wanted) {
+                    (Some(reason), Wanted::Write(_)) => Reply::Unknown(reason),
+                    (Some(reason), Wanted::Read(_)) => Reply::Refused(reason),
+                    (None, _) => Reply::Refused("nobody leads".into()),
+                };
+            }
+            let pause = AGAIN.min(until - Instant::now());
+            let _ = timeout(pause, metrics.changed()).await;
+        }
+    }
+
+    /// This member leads, as far as it knows.
+    async fn here(&self, wanted: &Wanted, until: Instant) -> Attempt {
+        match wanted {
+            Wanted::Write(command) => {
+                let Ok(_pass) = timeout_at(until, self.driver.gate().enter()).await else {
+                    return Attempt::Elsewhere(None);
+                };
+                match timeout_at(until, self.raft.client_write(command.clone())).await {
+                    Ok(Ok(written)) => Attempt::Answered(Reply::Written(written.data)),
+                    Ok(Err(error)) => write_failed(error),
+                    Err(_) => Attempt::Lost("not committed in time".into()),
+                }
+            }
+            Wanted::Read(key) => match timeout_at(until, self.raft.ensure_linearizable()).await {
+                Ok(Ok(_)) => Attempt::Answered(Reply::Value(self.store.get(key))),
+                Ok(Err(error)) => read_failed(error),
+                Err(_) => Attempt::Lost("a quorum did not answer in time".into()),
+            },
+        }
+    }
+
+    /// Another leads, as far as this member knows.
+    async fn there(&self, wanted: &Wanted, leader: u64, until: Instant) -> Attempt {
+        let left = (until - Instant::now()).as_millis();
+        let way = Way { passed_on: true, within_ms: u32::try_from(left).unwrap_or(u32::MAX) };
+        let request = match wanted {
+            Wanted::Write(command) => Request::Write { command: command.clone(), way },
+            Wanted::Read(key) => Request::Read { key: key.clone(), way },
+        };
+        let call = self.call_while_it_leads(leader, request);
+        match timeout_at(until, call).await {
+            Ok(Ok(Reply::NotLeading { leader })) => Attempt::Elsewhere(leader),
+            Ok(Ok(Reply::Unknown(reason))) => Attempt::Lost(reason),
+            Ok(Ok(reply)) => Attempt::Answered(reply),
+            Ok(Err(error)) => Attempt::Lost(format!("the leader does not answer: {error}")),
+            Err(_) => Attempt::Lost("the leader did not answer in time".into()),
+        }
+    }
+
+    /// Asks whoever leads, and gives up when another does: one that was paused or cut off does not answer.
+    async fn call_while_it_leads(&self, leader: u64, request: Request) -> io::Result<Reply> {
+        let mut metrics = self.raft.server_metrics();
+        let another = metrics.wait_for(|metrics| {
+            metrics.current_leader.is_some_and(|current| current != leader)
+        });
+        tokio::select! {
+            reply = self.peers.call(leader, request) => reply,
+            _ = another => Err(io::Error::other("another leads now")),
+        }
+    }
+
+    /// How this member is.
+    pub(crate) fn status(&self) -> Status {
+        let metrics = self.raft.metrics().borrow().clone();
+        let driver = *self.driver.status().borrow();
+        let (elected, term) = match &*self.election.state().borrow() {
+            ElectionState::Following { leader, term } => (Some(leader.get()), term.get()),
+            state => match state.mandate() {
+                Some(mandate) => (Some(self.me.get()), mandate.term().get()),
+                None => (None, 0),
+            },
+        };
+        let micros = |latency: Duration| u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+        let latency = self.load.latency(Stopwatch::now());
+        Status {
+            member: self.me.get(),
+            leader: metrics.current_leader,
+            raft_term: metrics.current_term,
+            leads: self.driver.report().leads.is_some(),
+            elected,
+            term,
+            last_index: metrics.last_log_index,
+            applied: metrics.last_applied.map(|id| id.index),
+            driver: in_words(driver.directs),
+            moves: driver.moves,
+            own_elections: driver.own_elections,
+            requests: self.load.total(),
+            latency_us: latency.map(|(median, most)| (micros(median), micros(most))),
+        }
+    }
+
+    /// Hands the election's leadership over; Raft's follows.
+    pub(crate) async fn transfer(&self, to: u32) -> Reply {
+        match self.election.transfer(MemberId::new(to)).await {
+            Ok(()) => Reply::Transferred,
+            Err(reason) => Reply::Refused(reason.to_string()),
+        }
+    }
+}
+
+fn in_words(step: Option<Step>) -> String {
+    match step {
+        None => "follows".into(),
+        Some(Step::Settled) => "leads".into(),
+        Some(Step::Wait) => "waits".into(),
+        Some(Step::CatchUp { interim, behind }) => format!("{interim} leads, {behind} entries behind"),
+        Some(Step::Elect(who)) => format!("has {who} elected"),
+        Some(Step::Move { from }) => format!("takes over from {from}"),
+    }
+}
+
+fn elsewhere(forward: &ForwardToLeader<u64, BasicNode>) -> Attempt {
+    Attempt::Elsewhere(forward.leader_id)
+}
+
+fn write_failed(error: RaftError<u64, ClientWriteError<u64, BasicNode>>) -> Attempt {
+    match error {
+        // Whoever was deposed says this of writes that may still be committed.
+        RaftError::APIError(ClientWriteError::ForwardToLeader(forward)) => {
+            Attempt::Lost(format!("leadership was lost; now {:?}", forward.leader_id))
+        }
+        error => Attempt::Lost(error.to_string()),
+    }
+}
+
+fn read_failed(error: RaftError<u64, CheckIsLeaderError<u64, BasicNode>>) -> Attempt {
+    match error {
+        RaftError::APIError(CheckIsLeaderError::ForwardToLeader(forward)) => elsewhere(&forward),
+        error => Attempt::Lost(error.to_string()),
+    }
+}

@@ -1,0 +1,154 @@
+//! Raft's and the driver's messages to the other members, over [`Link`]s.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mandate_proto::identity::MemberId;
+use openraft::error::{
+    InstallSnapshotError, NetworkError, RPCError, RaftError, RemoteError, SnapshotMismatch,
+    Unreachable,
+};
+use openraft::network::{Backoff, RPCOption, RaftNetwork, RaftNetworkFactory};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse,
+    VoteRequest, VoteResponse,
+};
+use openraft::{BasicNode, SnapshotSegmentId};
+
+use super::link::Link;
+use super::types::Kv;
+use super::wire::{Piece, Reply, Request};
+use crate::driver::{Answer, Messenger, Request as DriverRequest};
+
+/// How long after a member could not be reached Raft tries again. Connections have a pause of their own.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// The other members.
+#[derive(Clone, Debug)]
+pub(crate) struct Peers {
+    links: Arc<BTreeMap<u64, Link>>,
+}
+
+impl Peers {
+    /// Links to all but one of a service's members, by their addresses.
+    pub(crate) fn new(service: &str, me: u64, addresses: &BTreeMap<u64, String>) -> Self {
+        let others = addresses.iter().filter(|(id, _)| **id != me);
+        let link = |(id, address): (&u64, &String)| {
+            (*id, Link::new(address.as_str().into(), service, *id))
+        };
+        Peers { links: Arc::new(others.map(link).collect()) }
+    }
+
+    /// Asks a member.
+    pub(crate) async fn call(&self, to: u64, request: Request) -> io::Result<Reply> {
+        let link = self.links.get(&to);
+        let link = link.ok_or_else(|| io::Error::other(format!("there is no member {to}")))?;
+        link.call(request).await
+    }
+}
+
+impl Messenger for Peers {
+    async fn ask(
+        &self,
+        to: MemberId,
+        request: DriverRequest,
+    ) -> Result<Answer, Box<dyn Error + Send + Sync>> {
+        match self.call(u64::from(to.get()), Request::Driver(request)).await? {
+            Reply::Driver(answer) => Ok(answer),
+            other => Err(unexpected(&other).into()),
+        }
+    }
+}
+
+impl RaftNetworkFactory<Kv> for Peers {
+    type Network = Peer;
+
+    async fn new_client(&mut self, target: u64, _: &BasicNode) -> Peer {
+        Peer { target, peers: self.clone() }
+    }
+}
+
+/// One of them, as Raft sees it.
+pub(crate) struct Peer {
+    target: u64,
+    peers: Peers,
+}
+
+impl Peer {
+    async fn call<E: Error>(&self, request: Request) -> Result<Reply, RPCError<u64, BasicNode, E>> {
+        let called = self.peers.call(self.target, request).await;
+        called.map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::TimedOut => RPCError::Unreachable(Unreachable::new(&error)),
+            _ => RPCError::Network(NetworkError::new(&error)),
+        })
+    }
+}
+
+fn unexpected(reply: &Reply) -> io::Error {
+    let what = match reply {
+        Reply::Refused(reason) => reason.clone(),
+        _ => "the answer does not belong to the question".into(),
+    };
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+fn strange<E: Error>(reply: &Reply) -> RPCError<u64, BasicNode, E> {
+    RPCError::Network(NetworkError::new(&unexpected(reply)))
+}
+
+impl RaftNetwork<Kv> for Peer {
+    async fn append_entries(
+        &mut self,
+        rpc: AppendEntriesRequest<Kv>,
+        _: RPCOption,
+    ) -> Result<AppendEntriesResponse<u64>, RPCError<u64, BasicNode, RaftError<u64>>> {
+        match self.call(Request::Append(rpc)).await? {
+            Reply::Append(response) => Ok(response),
+            other => Err(strange(&other)),
+        }
+    }
+
+    async fn vote(
+        &mut self,
+        rpc: VoteRequest<u64>,
+        _: RPCOption,
+    ) -> Result<VoteResponse<u64>, RPCError<u64, BasicNode, RaftError<u64>>> {
+        match self.call(Request::Vote(rpc)).await? {
+            Reply::Vote(response) => Ok(response),
+            other => Err(strange(&other)),
+        }
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        rpc: InstallSnapshotRequest<Kv>,
+        _: RPCOption,
+    ) -> Result<
+        InstallSnapshotResponse<u64>,
+        RPCError<u64, BasicNode, RaftError<u64, InstallSnapshotError>>,
+    > {
+        let InstallSnapshotRequest { vote, meta, offset, data, done } = rpc;
+        let id = meta.snapshot_id.clone();
+        let piece = Piece { vote, meta, offset, data: data.into(), done };
+        match self.call(Request::Piece(Box::new(piece))).await? {
+            Reply::Piece(response) => Ok(response),
+            Reply::OtherSnapshot => {
+                let segment = |offset| SnapshotSegmentId { id: id.clone(), offset };
+                let mismatch = SnapshotMismatch { expect: segment(0), got: segment(offset) };
+                let error = InstallSnapshotError::SnapshotMismatch(mismatch);
+                Err(RPCError::RemoteError(RemoteError::new(self.target, RaftError::APIError(error))))
+            }
+            other => Err(strange(&other)),
+        }
+    }
+
+    fn backoff(&self) -> Backoff {
+        Backoff::new(std::iter::repeat(AGAIN))
+    }
+}

@@ -1,0 +1,193 @@
+//! What members and clients say to each other, as bytes.
+//!
+//! A connection carries frames: four bytes of length, then postcard. The first frame is a [`Hello`]; then whoever
+//! dialled sends [`Call`]s and is sent a [`Return`] for each, in any order. Bytes that are no frame, or a frame that
+//! is no message, end the connection with an error; nothing that is sent can do more.
+//!
+//! Nothing here is encrypted, and nobody proves who they are: it is for loopback, private networks and the lab.
+
+use bytes::{Bytes, BytesMut};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotResponse, VoteRequest, VoteResponse,
+};
+use openraft::{BasicNode, SnapshotMeta, Vote};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::io;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::codec::{Framed, LengthDelimitedCodec};
+
+use super::types::{Command, Kv, Outcome};
+use crate::driver::{Answer, Request as DriverRequest};
+
+/// Rises with every change of a message.
+pub const VERSION: u32 = 1;
+
+/// No frame is longer: a megabyte of entries and one value on top of it, or a piece of a snapshot.
+pub const MAX_FRAME: usize = 8 << 20;
+
+/// The first frame of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    pub(crate) version: u32,
+    /// The service's name: members of another answer nothing.
+    pub(crate) service: String,
+    /// Whom the caller believes to call.
+    pub(crate) to: u64,
+}
+
+/// A question, with a number that its answer has, too.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Call {
+    pub(crate) number: u64,
+    pub(crate) request: Request,
+}
+
+/// An answer.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Return {
+    pub(crate) number: u64,
+    pub(crate) reply: Reply,
+}
+
+/// A piece of a snapshot.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Piece {
+    pub(crate) vote: Vote<u64>,
+    pub(crate) meta: SnapshotMeta<u64, BasicNode>,
+    pub(crate) offset: u64,
+    pub(crate) data: Bytes,
+    pub(crate) done: bool,
+}
+
+/// What can be asked.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Request {
+    /// Raft, between members.
+    Vote(VoteRequest<u64>),
+    Append(AppendEntriesRequest<Kv>),
+    Piece(Box<Piece>),
+    /// The driver, between members.
+    Driver(DriverRequest),
+    /// A client's, or one that a follower passes on.
+    Write { command: Command, way: Way },
+    Read { key: String, way: Way },
+    Status,
+    /// Asks the member, if it leads the election, to hand over to another.
+    Transfer { to: u32 },
+}
+
+/// How a client's request came here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Way {
+    /// Passed on by a member that took this one for the leader: it is not passed on again.
+    pub(crate) passed_on: bool,
+    /// How long the client still waits, in milliseconds.
+    pub(crate) within_ms: u32,
+}
+
+/// What is answered.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    Vote(VoteResponse<u64>),
+    Append(AppendEntriesResponse<u64>),
+    Piece(InstallSnapshotResponse<u64>),
+    /// Another snapshot is being received; begin again.
+    OtherSnapshot,
+    Driver(Answer),
+    Written(Outcome),
+    Value(Option<Bytes>),
+    Status(Box<Status>),
+    Transferred,
+    /// Ask another; nothing was done.
+    NotLeading { leader: Option<u64> },
+    /// It may be done or not.
+    Unknown(String),
+    /// It was not done.
+    Refused(String),
+}
+
+/// How a member is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Who it is.
+    pub member: u32,
+    /// Whom its Raft names as the leader,
+    pub leader: Option<u64>,
+    /// in which of Raft's terms,
+    pub raft_term: u64,
+    /// and whether that is itself, with a quorum that answers.
+    pub leads: bool,
+    /// Who leads the election: whom the scores want to lead.
+    pub elected: Option<u32>,
+    /// In which term of the election.
+    pub term: u64,
+    /// The index of the last entry of its log.
+    pub last_index: Option<u64>,
+    /// The index of the last entry that was carried out.
+    pub applied: Option<u64>,
+    /// What the driver does, in words.
+    pub driver: String,
+    /// How often it has taken over from a leader that stood aside.
+    pub moves: u64,
+    /// Whether Raft's own timeouts elect.
+    pub own_elections: bool,
+    /// Requests that clients have sent to it since it was started.
+    pub requests: u64,
+    /// How long those took that were answered in the last seconds, in microseconds: median and 99 of 100.
+    pub latency_us: Option<(u64, u64)>,
+}
+
+/// Frames over a connection.
+pub(crate) type Frames<T> = Framed<T, LengthDelimitedCodec>;
+
+/// Cuts a connection into frames.
+pub(crate) fn frames<T: AsyncRead + AsyncWrite>(connection: T) -> Frames<T> {
+    LengthDelimitedCodec::builder().max_frame_length(MAX_FRAME).new_framed(connection)
+}
+
+/// A message as the bytes of a frame.
+pub(crate) fn encode(message: &impl Serialize) -> io::Result<Bytes> {
+    let bytes = postcard::to_allocvec(message).map_err(io::Error::other)?;
+    if bytes.len() > MAX_FRAME {
+        let what = format!("a message has at most {MAX_FRAME} bytes, not {}", bytes.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    Ok(bytes.into())
+}
+
+/// The message that a frame is.
+pub(crate) fn decode<T: DeserializeOwned>(frame: &BytesMut) -> io::Result<T> {
+    let what = || format!("{} bytes that are no message of version {VERSION}", frame.len());
+    match postcard::take_from_bytes(frame) {
+        Ok((message, [])) => Ok(message),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, what())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn messages_are_what_they_were() {
+        let way = Way { passed_on: true, within_ms: 20 };
+        let call = Call { number: 3, request: Request::Read { key: "k".into(), way } };
+        let bytes = encode(&call).unwrap();
+        let read: Call = decode(&BytesMut::from(&bytes[..])).unwrap();
+        assert!(matches!(read.request, Request::Read { key, way: read } if key == "k" && read == way));
+        let longer: Vec<u8> = bytes.iter().copied().chain([0]).collect();
+        assert!(decode::<Call>(&BytesMut::from(&longer[..])).is_err(), "trailing bytes");
+    }
+
+    proptest! {
+        #[test]
+        fn bad_bytes_are_an_error_and_never_a_panic(bytes: Vec<u8>) {
+            let frame = BytesMut::from(&bytes[..]);
+            let _ = decode::<Hello>(&frame);
+            let _ = decode::<Call>(&frame);
+            let _ = decode::<Return>(&frame);
+        }
+    }
+}

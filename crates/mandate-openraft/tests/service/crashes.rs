@@ -1,0 +1,123 @@
+//! What was acknowledged stays, whoever is killed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use mandate_openraft::service::Client;
+use tokio::task::JoinHandle;
+
+use crate::cluster::{Cluster, p};
+
+/// Clients that write all the time: each counts up under a key of its own.
+struct Writers {
+    stop: Arc<AtomicBool>,
+    acknowledged: Arc<AtomicU64>,
+    running: Vec<JoinHandle<Vec<u64>>>,
+}
+
+impl Writers {
+    fn start(cluster: &Cluster, number: u64) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let acknowledged = Arc::new(AtomicU64::new(0));
+        let members: Vec<_> = cluster.members().collect();
+        let running = (0..number).map(|writer| {
+            let preferred = members[writer as usize % members.len()];
+            let client = cluster.client(preferred, Duration::from_secs(20));
+            tokio::spawn(write(client, writer, stop.clone(), acknowledged.clone()))
+        });
+        Writers { running: running.collect(), stop, acknowledged }
+    }
+
+    /// Waits until so many more have been acknowledged.
+    async fn progress(&self, by: u64) {
+        let target = self.acknowledged.load(Ordering::Relaxed) + by;
+        let reached = async {
+            while self.acknowledged.load(Ordering::Relaxed) < target {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        let waited = tokio::time::timeout(Duration::from_secs(30), reached).await;
+        waited.expect("writes are acknowledged again within 30 s");
+    }
+
+    /// Stops them: what each had acknowledged.
+    async fn finish(self) -> Vec<Vec<u64>> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut acknowledged = Vec::new();
+        for writer in self.running {
+            acknowledged.push(writer.await.unwrap());
+        }
+        acknowledged
+    }
+}
+
+async fn write(
+    mut client: Client,
+    writer: u64,
+    stop: Arc<AtomicBool>,
+    count: Arc<AtomicU64>,
+) -> Vec<u64> {
+    let mut acknowledged = Vec::new();
+    for number in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let written = client.put(format!("{writer}/{number}"), number.to_string().into_bytes()).await;
+        written.expect("a write is delayed, not failed");
+        acknowledged.push(number);
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+    acknowledged
+}
+
+async fn nothing_is_lost(cluster: &Cluster, acknowledged: &[Vec<u64>]) {
+    let mut client = cluster.client(p(1), Duration::from_secs(20));
+    for (writer, numbers) in acknowledged.iter().enumerate() {
+        for number in numbers {
+            let found = client.get(format!("{writer}/{number}")).await.unwrap();
+            assert_eq!(found.as_deref(), Some(number.to_string().as_bytes()), "{writer}/{number}");
+        }
+    }
+}
+
+async fn crashes(times: u32) {
+    let mut cluster = Cluster::start(5, &["--snapshot-every", "500", "--keep-entries", "100"]);
+    cluster.settled().await;
+    let writers = Writers::start(&cluster, 8);
+    for _ in 0..times {
+        writers.progress(40).await;
+        let leader = cluster.settled().await;
+        cluster.kill(leader);
+        writers.progress(40).await;
+        cluster.restart(leader);
+    }
+    let acknowledged = writers.finish().await;
+    nothing_is_lost(&cluster, &acknowledged).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_acknowledged_write_is_lost_in_five_leader_crashes() {
+    crashes(5).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "minutes: cargo test -p mandate-openraft --test service -- --ignored hundred"]
+async fn no_acknowledged_write_is_lost_in_a_hundred_leader_crashes() {
+    crashes(100).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_acknowledged_write_is_lost_when_all_are_killed_at_once() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled().await;
+    let writers = Writers::start(&cluster, 8);
+    for _ in 0..2 {
+        writers.progress(200).await;
+        cluster.members().for_each(|id| cluster.kill(id));
+        cluster.members().for_each(|id| cluster.restart(id));
+    }
+    writers.progress(50).await;
+    let acknowledged = writers.finish().await;
+    nothing_is_lost(&cluster, &acknowledged).await;
+}

@@ -1,0 +1,7 @@
+//! The key-value service as real processes on loopback, struck in every way.
+
+mod cluster;
+mod crashes;
+mod figures;
+mod histories;
+mod moves;

@@ -36,7 +36,9 @@ pub enum Action {
 
 /// A history that cannot have happened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no order explains it; {placed} of {operations} operations can be placed, but then none of {stuck:?}")]
+#[error(
+    "no order explains it; {placed} of {operations} operations can be placed, but then none of {stuck:?}"
+)]
 pub struct NotLinearizable {
     /// How many there are.
     pub operations: usize,
@@ -134,7 +136,8 @@ fn relevant(history: &[Operation]) -> Vec<Operation> {
 fn candidates(operations: &[Operation], placed: &Placed) -> Vec<usize> {
     let mut found = Vec::new();
     let mut earliest = u64::MAX;
-    for (index, operation) in operations.iter().enumerate().filter(|(index, _)| !placed.has(*index)) {
+    for (index, operation) in operations.iter().enumerate().filter(|(index, _)| !placed.has(*index))
+    {
         if operation.began > earliest {
             break;
         }
@@ -165,16 +168,20 @@ mod tests {
     fn a_read_that_is_older_than_a_finished_write_is_found() {
         assert!(check(&[write(0, 10, 1), read(20, 30, None)]).is_err());
         assert!(check(&[write(0, 10, 1), read(5, 30, None)]).is_ok(), "they overlap");
-        let went_back = [write(0, 10, 1), write(5, 50, 2), read(12, 14, Some(2)), read(15, 20, Some(1))];
+        let went_back =
+            [write(0, 10, 1), write(5, 50, 2), read(12, 14, Some(2)), read(15, 20, Some(1))];
         assert!(check(&went_back).is_err(), "a read may not go back behind another");
     }
 
     #[test]
     fn a_write_of_unknown_outcome_may_take_effect_late_or_never() {
         let unknown = Operation { began: 0, ended: None, action: Action::Write(1) };
-        assert!(check(&[unknown, write(5, 6, 2), read(7, 8, Some(2)), read(9, 10, Some(1))]).is_ok());
+        assert!(
+            check(&[unknown, write(5, 6, 2), read(7, 8, Some(2)), read(9, 10, Some(1))]).is_ok()
+        );
         assert!(check(&[unknown, read(7, 8, None)]).is_ok());
-        let twice = [unknown, write(5, 6, 2), read(7, 8, Some(1)), write(9, 10, 3), read(11, 12, Some(1))];
+        let twice =
+            [unknown, write(5, 6, 2), read(7, 8, Some(1)), write(9, 10, 3), read(11, 12, Some(1))];
         assert!(check(&twice).is_err(), "but not twice");
     }
 
@@ -226,7 +233,9 @@ mod tests {
         for (_, kind, index) in events {
             let action = history[index].action;
             let result = match (kind, action) {
-                (0, Action::Write(value)) => tester.on_invoke(index, RegisterOp::Write(Some(value))),
+                (0, Action::Write(value)) => {
+                    tester.on_invoke(index, RegisterOp::Write(Some(value)))
+                }
                 (0, Action::Read(_)) => tester.on_invoke(index, RegisterOp::Read),
                 (_, Action::Write(_)) => tester.on_return(index, RegisterRet::WriteOk),
                 (_, Action::Read(found)) => tester.on_return(index, RegisterRet::ReadOk(found)),

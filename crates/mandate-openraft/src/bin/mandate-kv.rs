@@ -184,10 +184,13 @@ fn config(args: NodeArgs) -> anyhow::Result<NodeConfig> {
     let listen = peers.remove(&args.me).context("there is no --peer for this member itself")?;
     let listen: SocketAddr = listen.parse().with_context(|| format!("{listen} is no address"))?;
     let [ca, chain, key] = &args.papers[..] else { anyhow::bail!("--papers takes three files") };
-    let oracle: Oracle = args.oracle.parse().with_context(|| format!("{} is no oracle", args.oracle))?;
+    let oracle: Oracle =
+        args.oracle.parse().with_context(|| format!("{} is no oracle", args.oracle))?;
     let preference = match args.preference.as_str() {
         "never" => Preference::Never,
-        number => Preference::Rank(number.parse().context("--preference takes a number, or never")?),
+        number => {
+            Preference::Rank(number.parse().context("--preference takes a number, or never")?)
+        }
     };
     let members = addresses.keys().copied();
     let election = Config::new(args.me, members, args.interval, args.detect)?

@@ -39,15 +39,28 @@ fn five(reports: &[(u32, Report)]) -> Situation {
 fn a_winner_whose_log_allows_is_elected_directly() {
     let situation = five(&[(1, upto(3, 90)), (2, upto(3, 90)), (3, upto(3, 88)), (4, upto(3, 95))]);
     let mut direction = Direction::new(PACE);
-    assert_eq!(direction.decide(&situation, at(0)), Step::Elect(p(1)), "p4 is ahead, a quorum is not");
+    assert_eq!(
+        direction.decide(&situation, at(0)),
+        Step::Elect(p(1)),
+        "p4 is ahead, a quorum is not"
+    );
 }
 
 #[test]
 fn a_winner_that_lags_has_the_best_of_the_others_lead_meanwhile() {
-    let mut reports =
-        vec![(1, upto(3, 10)), (2, upto(2, 95)), (3, upto(3, 90)), (4, upto(3, 90)), (5, upto(3, 90))];
+    let mut reports = vec![
+        (1, upto(3, 10)),
+        (2, upto(2, 95)),
+        (3, upto(3, 90)),
+        (4, upto(3, 90)),
+        (5, upto(3, 90)),
+    ];
     let mut direction = Direction::new(PACE);
-    assert_eq!(direction.decide(&five(&reports), at(0)), Step::Elect(p(3)), "p2's last entry is older");
+    assert_eq!(
+        direction.decide(&five(&reports), at(0)),
+        Step::Elect(p(3)),
+        "p2's last entry is older"
+    );
     assert_eq!(direction.decide(&five(&reports), at(50)), Step::Wait, "it takes a while");
     reports[2].1 = leading(4, 91);
     let catch_up = Step::CatchUp { interim: p(3), behind: 81 };
@@ -73,7 +86,8 @@ fn nobody_is_elected_without_a_quorum() {
 
 #[test]
 fn a_member_without_a_vote_never_leads() {
-    let mut situation = five(&[(1, upto(3, 90)), (2, upto(3, 80)), (3, upto(3, 80)), (4, upto(3, 80))]);
+    let mut situation =
+        five(&[(1, upto(3, 90)), (2, upto(3, 80)), (3, upto(3, 80)), (4, upto(3, 80))]);
     situation.voters.remove(&p(1));
     let mut direction = Direction::new(PACE);
     assert_eq!(direction.decide(&situation, at(0)), Step::Elect(p(2)));
@@ -150,7 +164,9 @@ struct Model {
 
 impl Model {
     fn leader(&self) -> Option<usize> {
-        (0..5).filter(|id| self.servers[*id].up && self.servers[*id].leads).max_by_key(|id| self.servers[*id].vote)
+        (0..5)
+            .filter(|id| self.servers[*id].up && self.servers[*id].leads)
+            .max_by_key(|id| self.servers[*id].vote)
     }
 
     fn step(&mut self, writes: bool) {
@@ -174,7 +190,8 @@ impl Model {
             server.log.truncate(same);
             server.log.extend(log.iter().skip(same).take(self.pace));
         }
-        let has = |server: &Server, length: usize| server.log.get(length - 1) == Some(&log[length - 1]);
+        let has =
+            |server: &Server, length: usize| server.log.get(length - 1) == Some(&log[length - 1]);
         let others = |length| self.servers.iter().filter(|server| has(server, length)).count();
         let mut length = log.len();
         while length > self.committed.len() && others(length) < 2 {
@@ -224,7 +241,14 @@ impl Model {
     }
 
     /// What the driver does with a decision.
-    fn carry_out(&mut self, step: Step, me: usize, direction: &mut Direction, now: Instant, lossy: bool) {
+    fn carry_out(
+        &mut self,
+        step: Step,
+        me: usize,
+        direction: &mut Direction,
+        now: Instant,
+        lossy: bool,
+    ) {
         let index = |member: MemberId| member.get() as usize - 1;
         let lost = lossy && self.random.once_in(8);
         match step {
@@ -281,7 +305,8 @@ fn storm(seed: u64) -> (u64, u64) {
     model.servers.iter_mut().for_each(|server| server.up = true);
     model.servers[winner].log.truncate(model.committed.len().saturating_sub(1000));
     model.servers[winner].leads = false;
-    let others_have_it = model.servers.iter().filter(|server| server.log.starts_with(&model.committed)).count() >= 3;
+    let others_have_it =
+        model.servers.iter().filter(|server| server.log.starts_with(&model.committed)).count() >= 3;
     if !others_have_it {
         return (0, 0);
     }

@@ -158,7 +158,10 @@ impl<C: RaftTypeConfig, M: Messenger> Directing<C, M> {
             let request = Request { term, order: Order::Elect };
             let asked = self.messenger.ask(who, request);
             node.release(who).await.is_ok()
-                && matches!(timeout(self.shared.config.answer_within, asked).await, Ok(Ok(Answer::Done)))
+                && matches!(
+                    timeout(self.shared.config.answer_within, asked).await,
+                    Ok(Ok(Answer::Done))
+                )
         };
         let within = self.shared.config.elect_within;
         ordered && self.shared.wait_for(within, || node.leader() == Some(who)).await

@@ -121,7 +121,9 @@ impl<C: RaftTypeConfig> Driver<C> {
             return Err(NotDriven::NotAMember(me));
         }
         for (member, node) in &members {
-            if let Some((other, _)) = members.iter().find(|(id, other)| *id > member && *other == node) {
+            if let Some((other, _)) =
+                members.iter().find(|(id, other)| *id > member && *other == node)
+            {
                 return Err(NotDriven::SameNode(*member, *other));
             }
         }

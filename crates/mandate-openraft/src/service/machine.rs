@@ -18,7 +18,7 @@ use tokio::task::spawn_blocking;
 
 use super::snapshot::{self, Snapshots};
 use super::state::State;
-use super::types::{Kv, Outcome};
+use super::types::{Kv, Outcomes};
 
 /// The state, for reading.
 #[derive(Clone, Debug, Default)]
@@ -98,7 +98,7 @@ impl RaftStateMachine<Kv> for Machine {
         Ok(self.store.write(|state| (state.applied, state.membership.clone())))
     }
 
-    async fn apply<I>(&mut self, entries: I) -> Result<Vec<Outcome>, StorageError<u64>>
+    async fn apply<I>(&mut self, entries: I) -> Result<Vec<Outcomes>, StorageError<u64>>
     where
         I: IntoIterator<Item = openraft::Entry<Kv>> + Send,
         I::IntoIter: Send,
@@ -118,12 +118,8 @@ impl RaftStateMachine<Kv> for Machine {
     ) -> Result<Box<tokio::fs::File>, StorageError<u64>> {
         self.incoming.1 += 1;
         let path = self.snapshots.unfinished(&format!("received-{}", self.incoming.1));
-        let options = tokio::fs::File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .clone();
+        let options =
+            tokio::fs::File::options().read(true).write(true).create(true).truncate(true).clone();
         let file = options.open(&path).await.map_err(|error| write_error(&error))?;
         if let Some(abandoned) = self.incoming.0.replace(path) {
             let _ = tokio::fs::remove_file(abandoned).await;

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant as Stopwatch};
 
 use mandate_proto::identity::MemberId;
 use mandate_runtime::{Election, ElectionState};
-use openraft::error::{CheckIsLeaderError, ClientWriteError, ForwardToLeader, RaftError};
+use openraft::error::{CheckIsLeaderError, RaftError};
 use openraft::{BasicNode, Raft};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::batch::{Batcher, Lost};
 use super::load::Load;
 use super::machine::Store;
 use super::network::Peers;
@@ -38,6 +39,7 @@ pub(crate) struct Member {
     pub(crate) driver: Driver<Kv>,
     pub(crate) election: Election,
     pub(crate) peers: Peers,
+    pub(crate) batcher: Batcher,
     pub(crate) store: Store,
     pub(crate) load: Load,
     pub(crate) mutant: Option<Mutant>,
@@ -133,12 +135,9 @@ impl Member {
     async fn here(&self, wanted: &Wanted, until: Instant) -> Attempt {
         match wanted {
             Wanted::Write(command) => {
-                let Ok(_pass) = timeout_at(until, self.driver.gate().enter()).await else {
-                    return Attempt::Elsewhere(None);
-                };
-                match timeout_at(until, self.raft.client_write(command.clone())).await {
-                    Ok(Ok(written)) => Attempt::Answered(Reply::Written(written.data)),
-                    Ok(Err(error)) => write_failed(error),
+                match timeout_at(until, self.batcher.write(command.clone())).await {
+                    Ok(Ok(outcome)) => Attempt::Answered(Reply::Written(outcome)),
+                    Ok(Err(Lost(reason))) => Attempt::Lost(reason),
                     Err(_) => Attempt::Lost("not committed in time".into()),
                 }
             }
@@ -171,9 +170,8 @@ impl Member {
     /// Asks whoever leads, and gives up when another does: one that was paused or cut off does not answer.
     async fn call_while_it_leads(&self, leader: u64, request: Request) -> io::Result<Reply> {
         let mut metrics = self.raft.server_metrics();
-        let another = metrics.wait_for(|metrics| {
-            metrics.current_leader.is_some_and(|current| current != leader)
-        });
+        let another = metrics
+            .wait_for(|metrics| metrics.current_leader.is_some_and(|current| current != leader));
         tokio::select! {
             reply = self.peers.call(leader, request) => reply,
             _ = another => Err(io::Error::other("another leads now")),
@@ -224,29 +222,19 @@ fn in_words(step: Option<Step>) -> String {
         None => "follows".into(),
         Some(Step::Settled) => "leads".into(),
         Some(Step::Wait) => "waits".into(),
-        Some(Step::CatchUp { interim, behind }) => format!("{interim} leads, {behind} entries behind"),
+        Some(Step::CatchUp { interim, behind }) => {
+            format!("{interim} leads, {behind} entries behind")
+        }
         Some(Step::Elect(who)) => format!("has {who} elected"),
         Some(Step::Move { from }) => format!("takes over from {from}"),
     }
 }
 
-fn elsewhere(forward: &ForwardToLeader<u64, BasicNode>) -> Attempt {
-    Attempt::Elsewhere(forward.leader_id)
-}
-
-fn write_failed(error: RaftError<u64, ClientWriteError<u64, BasicNode>>) -> Attempt {
-    match error {
-        // Whoever was deposed says this of writes that may still be committed.
-        RaftError::APIError(ClientWriteError::ForwardToLeader(forward)) => {
-            Attempt::Lost(format!("leadership was lost; now {:?}", forward.leader_id))
-        }
-        error => Attempt::Lost(error.to_string()),
-    }
-}
-
 fn read_failed(error: RaftError<u64, CheckIsLeaderError<u64, BasicNode>>) -> Attempt {
     match error {
-        RaftError::APIError(CheckIsLeaderError::ForwardToLeader(forward)) => elsewhere(&forward),
+        RaftError::APIError(CheckIsLeaderError::ForwardToLeader(forward)) => {
+            Attempt::Elsewhere(forward.leader_id)
+        }
         error => Attempt::Lost(error.to_string()),
     }
 }

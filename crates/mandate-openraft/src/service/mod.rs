@@ -10,10 +10,11 @@
 //! | `state` | keys, and what each client has had done last |
 //! | `snapshot` | the state as a file |
 //! | `machine` | state and snapshots, as openraft sees them |
-//! | `log` | log and vote on disk, many writes at once |
+//! | `log` | log and vote on disk, forced together |
 //! | [`wire`] | messages as bytes |
 //! | `link`, `network` | connections to members; Raft's and the driver's messages over them |
 //! | `server` | answers connections |
+//! | `batch` | writes that wait together become one entry |
 //! | `member` | what is done with a client's request |
 //! | `load` | request rates and latencies, for the oracles |
 //! | [`node`] | all of it, as one process |
@@ -26,6 +27,7 @@
 //! | | bound |
 //! | --- | --- |
 //! | entries in memory that are on disk | 16 MiB |
+//! | writes that wait to become entries | 4,096 |
 //! | work that waits for the disk | 256 appends, of a megabyte each or one entry |
 //! | connections | 1,024; 1,024 requests under way on each |
 //! | calls to one member | 1,024 under way, 64 more that wait to be sent |
@@ -33,6 +35,7 @@
 //! | clients whose last write is remembered | 100,000, of those that wrote last |
 //! | a snapshot being sent or received | a piece of 1 MiB; being made, keys once more, values shared |
 
+mod batch;
 pub mod client;
 #[cfg(test)]
 mod conformance;

@@ -142,7 +142,10 @@ impl RaftNetwork<Kv> for Peer {
                 let segment = |offset| SnapshotSegmentId { id: id.clone(), offset };
                 let mismatch = SnapshotMismatch { expect: segment(0), got: segment(offset) };
                 let error = InstallSnapshotError::SnapshotMismatch(mismatch);
-                Err(RPCError::RemoteError(RemoteError::new(self.target, RaftError::APIError(error))))
+                Err(RPCError::RemoteError(RemoteError::new(
+                    self.target,
+                    RaftError::APIError(error),
+                )))
             }
             other => Err(strange(&other)),
         }

@@ -18,6 +18,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::interval;
 
+use super::batch::Batcher;
 use super::load::Load;
 use super::log::Log;
 use super::machine::Machine;
@@ -137,9 +138,10 @@ impl Node {
         let election = peer.election().clone();
         let driver =
             Driver::start(raft.clone(), &election, me, members, peers.clone(), config.driver)?;
-        let load = Load::default();
-        let mutant = config.mutant;
-        let member = Arc::new(Member { me, raft, driver, election, peers, store, load, mutant });
+        let batcher = Batcher::start(raft.clone(), driver.gate().clone());
+        let (load, mutant) = (Load::default(), config.mutant);
+        let member = Member { me, raft, driver, election, peers, batcher, store, load, mutant };
+        let member = Arc::new(member);
 
         if is_new && config.addresses.keys().next() == Some(&me) {
             let node = |(id, address): (u64, String)| (id, BasicNode::new(address));

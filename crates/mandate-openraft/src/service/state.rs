@@ -6,7 +6,7 @@ use bytes::Bytes;
 use openraft::{EntryPayload, LogId, StoredMembership};
 use serde::{Deserialize, Serialize};
 
-use super::types::{Command, Kv, Operation, Outcome};
+use super::types::{Batch, Command, Kv, Operation, Outcome, Outcomes};
 
 /// So many clients are remembered: of those the ones that wrote last. A client that was forgotten and repeats a
 /// write has it carried out again.
@@ -41,14 +41,17 @@ impl State {
         State { applied, membership, ..State::default() }
     }
 
-    pub(crate) fn apply(&mut self, entry: openraft::Entry<Kv>) -> Outcome {
+    pub(crate) fn apply(&mut self, entry: openraft::Entry<Kv>) -> Outcomes {
         self.applied = Some(entry.log_id);
+        let index = entry.log_id.index;
         match entry.payload {
-            EntryPayload::Blank => Outcome::Done,
-            EntryPayload::Normal(command) => self.command(command, entry.log_id.index),
+            EntryPayload::Blank => Outcomes::default(),
+            EntryPayload::Normal(Batch { commands }) => {
+                Outcomes(commands.into_iter().map(|command| self.command(command, index)).collect())
+            }
             EntryPayload::Membership(membership) => {
                 self.membership = StoredMembership::new(Some(entry.log_id), membership);
-                Outcome::Done
+                Outcomes::default()
             }
         }
     }

@@ -14,12 +14,23 @@ pub const MAX_VALUE: usize = 1 << 20;
 openraft::declare_raft_types!(
     /// The types of the service, as openraft wants to know them.
     pub Kv:
-        D = Command,
-        R = Outcome,
+        D = Batch,
+        R = Outcomes,
         NodeId = u64,
         Node = openraft::BasicNode,
         SnapshotData = tokio::fs::File,
 );
+
+/// What an entry of the log holds: writes that waited together, in their order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Batch {
+    /// The writes.
+    pub commands: Vec<Command>,
+}
+
+/// What came of them, in the same order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcomes(pub Vec<Outcome>);
 
 /// A write of a client. The number makes it safe to repeat: a number is carried out once, whoever it is sent to and
 /// however often.
@@ -89,6 +100,17 @@ pub enum TooLong {
 }
 
 impl Operation {
+    /// How many bytes its key and values have.
+    pub fn size(&self) -> usize {
+        match self {
+            Operation::Put { key, value } => key.len() + value.len(),
+            Operation::Delete { key } => key.len(),
+            Operation::CompareAndSwap { key, expected, value } => {
+                key.len() + value.len() + expected.as_ref().map_or(0, Bytes::len)
+            }
+        }
+    }
+
     /// Whether key and value are not too long.
     pub fn check(&self) -> Result<(), TooLong> {
         let (key, value) = match self {

@@ -70,11 +70,19 @@ pub(crate) enum Request {
     /// The driver, between members.
     Driver(DriverRequest),
     /// A client's, or one that a follower passes on.
-    Write { command: Command, way: Way },
-    Read { key: String, way: Way },
+    Write {
+        command: Command,
+        way: Way,
+    },
+    Read {
+        key: String,
+        way: Way,
+    },
     Status,
     /// Asks the member, if it leads the election, to hand over to another.
-    Transfer { to: u32 },
+    Transfer {
+        to: u32,
+    },
 }
 
 /// How a client's request came here.
@@ -100,7 +108,9 @@ pub(crate) enum Reply {
     Status(Box<Status>),
     Transferred,
     /// Ask another; nothing was done.
-    NotLeading { leader: Option<u64> },
+    NotLeading {
+        leader: Option<u64>,
+    },
     /// It may be done or not.
     Unknown(String),
     /// It was not done.
@@ -176,7 +186,9 @@ mod tests {
         let call = Call { number: 3, request: Request::Read { key: "k".into(), way } };
         let bytes = encode(&call).unwrap();
         let read: Call = decode(&BytesMut::from(&bytes[..])).unwrap();
-        assert!(matches!(read.request, Request::Read { key, way: read } if key == "k" && read == way));
+        assert!(
+            matches!(read.request, Request::Read { key, way: read } if key == "k" && read == way)
+        );
         let longer: Vec<u8> = bytes.iter().copied().chain([0]).collect();
         assert!(decode::<Call>(&BytesMut::from(&longer[..])).is_err(), "trailing bytes");
     }

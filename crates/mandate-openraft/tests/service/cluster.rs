@@ -52,7 +52,8 @@ impl Cluster {
         let directory = tempfile::tempdir().unwrap();
         let ports = mandate_servers::free_ports(2 * size as usize).unwrap();
         let at = |offset: usize| {
-            let address = |id: u32| (p(id), format!("127.0.0.1:{}", ports[offset + id as usize - 1]));
+            let address =
+                |id: u32| (p(id), format!("127.0.0.1:{}", ports[offset + id as usize - 1]));
             (1..=size).map(address).collect::<BTreeMap<_, _>>()
         };
         let mut cluster = Cluster {

@@ -63,7 +63,8 @@ async fn write(
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        let written = client.put(format!("{writer}/{number}"), number.to_string().into_bytes()).await;
+        let written =
+            client.put(format!("{writer}/{number}"), number.to_string().into_bytes()).await;
         written.expect("a write is delayed, not failed");
         acknowledged.push(number);
         count.fetch_add(1, Ordering::Relaxed);

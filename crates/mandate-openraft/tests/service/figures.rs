@@ -7,6 +7,8 @@ use rustix::process::Signal;
 use crate::cluster::{Cluster, p};
 use crate::moves::Pulse;
 
+const WRITERS: usize = 250;
+
 fn median_and_p99(mut figures: Vec<Duration>) -> (Duration, Duration) {
     figures.sort_unstable();
     (figures[figures.len() / 2], figures[figures.len() * 99 / 100])
@@ -37,25 +39,28 @@ async fn figures_of_the_gap_in_writes_when_leadership_moves() {
 async fn figures_of_the_interim() {
     for lag in [1_000, 10_000] {
         // Of equals the one with the highest id is wanted: p5, which was away. The log keeps what it lacks.
-        let args = ["--oracle", "preference", "--keep-entries", "100000", "--snapshot-every", "1000000"];
+        let args =
+            ["--oracle", "preference", "--keep-entries", "100000", "--snapshot-every", "1000000"];
         let mut cluster = Cluster::start(5, &args);
         cluster.settled().await;
         cluster.client(p(5), Duration::from_secs(2)).transfer(p(5), p(4)).await.unwrap();
         let leader = cluster.settled().await;
+        // Clients first: links of the election give a member up that is silent for 3 s.
+        let clients: Vec<_> =
+            (0..WRITERS).map(|_| cluster.client(leader, Duration::from_secs(10))).collect();
         cluster.signal(p(5), Signal::STOP);
-        let writers: Vec<_> = (0..64)
-            .map(|writer| {
-                let mut client = cluster.client(leader, Duration::from_secs(10));
-                tokio::spawn(async move {
-                    for number in 0..lag / 64 {
-                        client.put(format!("{writer}/{number}"), vec![7; 1000]).await.unwrap();
-                    }
-                })
+        let stopped = Instant::now();
+        let writing = clients.into_iter().enumerate().map(|(writer, mut client)| {
+            tokio::spawn(async move {
+                for number in 0..lag / WRITERS {
+                    client.put(format!("{writer}/{number}"), vec![7; 100]).await.unwrap();
+                }
             })
-            .collect();
-        for writer in writers {
+        });
+        for writer in writing.collect::<Vec<_>>() {
             writer.await.unwrap();
         }
+        let rate = lag as f64 / stopped.elapsed().as_secs_f64();
         // It wakes up in the moment in which the leader dies.
         cluster.signal(p(5), Signal::CONT);
         cluster.kill(leader);
@@ -64,6 +69,9 @@ async fn figures_of_the_interim() {
         client.put("first", &b"served"[..]).await.unwrap();
         let served = killed.elapsed();
         let winner = cluster.settled().await;
-        eprintln!("{lag} entries behind: served after {served:?}, {winner} led after {:?}", killed.elapsed());
+        let led = killed.elapsed();
+        eprintln!(
+            "{lag} entries behind: served after {served:?}, {winner} led after {led:?} ({rate:.0} writes/s)"
+        );
     }
 }

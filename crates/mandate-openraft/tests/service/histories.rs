@@ -29,19 +29,23 @@ impl Witness {
         let mut seen = Vec::new();
         let mut random = seed;
         while !stop.load(Ordering::Relaxed) {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             let key = (random >> 33) % KEYS;
             let began = self.now();
             let operation = if (random >> 40).is_multiple_of(2) {
                 let value = self.values.fetch_add(1, Ordering::Relaxed);
-                let written = self.client.put(key.to_string(), value.to_string().into_bytes()).await;
+                let written =
+                    self.client.put(key.to_string(), value.to_string().into_bytes()).await;
                 // Whatever is not surely done may be.
                 let ended = written.is_ok().then(|| self.now());
                 Operation { began, ended, action: Action::Write(value) }
             } else {
                 match self.client.get(key.to_string()).await {
                     Ok(found) => {
-                        let found = found.map(|bytes| std::str::from_utf8(&bytes).unwrap().parse().unwrap());
+                        let found = found
+                            .map(|bytes| std::str::from_utf8(&bytes).unwrap().parse().unwrap());
                         Operation { began, ended: Some(self.now()), action: Action::Read(found) }
                     }
                     Err(_) => continue,

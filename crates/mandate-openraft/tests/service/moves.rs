@@ -69,7 +69,8 @@ async fn writes_are_delayed_and_not_failed_when_leadership_moves() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interim_serves_until_the_winner_has_caught_up() {
     // By preference p3, which was away while much was written, and more than the log keeps.
-    let args = ["--oracle", "preference, history", "--snapshot-every", "1000", "--keep-entries", "100"];
+    let args =
+        ["--oracle", "preference, history", "--snapshot-every", "1000", "--keep-entries", "100"];
     let mut cluster = Cluster::start(3, &args);
     cluster.settled().await;
     let mut client = cluster.client(p(1), Duration::from_secs(10));
@@ -91,7 +92,10 @@ async fn raft_elects_by_itself_when_nobody_directs_it() {
     let args = ["--preference", "never", "--patience", "500ms"];
     let cluster = Cluster::start(3, &args);
     let on_its_own = cluster.wait("Raft to elect by itself", |statuses| {
-        statuses.values().all(|status| status.own_elections && status.elected.is_none()).then_some(())
+        statuses
+            .values()
+            .all(|status| status.own_elections && status.elected.is_none())
+            .then_some(())
     });
     on_its_own.await;
     let mut cluster = cluster;

@@ -166,7 +166,11 @@ impl RaftLogStorage<Kv> for Log {
         self.fact(VOTE).map_err(|error| StorageIOError::read_vote(&error).into())
     }
 
-    async fn append<I>(&mut self, entries: I, flushed: LogFlushed<Kv>) -> Result<(), StorageError<u64>>
+    async fn append<I>(
+        &mut self,
+        entries: I,
+        flushed: LogFlushed<Kv>,
+    ) -> Result<(), StorageError<u64>>
     where
         I: IntoIterator<Item = Entry> + Send,
         I::IntoIter: Send,
@@ -220,7 +224,9 @@ fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Erro
 }
 
 fn stopped() -> io::Error {
-    io::Error::other("the log's writer has stopped; what it complained of is in the log of the process")
+    io::Error::other(
+        "the log's writer has stopped; what it complained of is in the log of the process",
+    )
 }
 
 fn read_error(error: io::Error) -> StorageError<u64> {

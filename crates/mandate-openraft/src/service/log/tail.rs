@@ -44,7 +44,9 @@ impl Tail {
         let mut kept = self.lock();
         for id in ids {
             // It may have been cut off and replaced meanwhile.
-            if let Some(held) = kept.entries.get_mut(&id.index).filter(|held| held.entry.log_id == id) {
+            if let Some(held) =
+                kept.entries.get_mut(&id.index).filter(|held| held.entry.log_id == id)
+            {
                 held.stored = true;
             }
         }

@@ -108,14 +108,22 @@ struct NodeArgs {
     /// End when the input ends: with whoever has started it.
     #[arg(long)]
     attended: bool,
-    /// Put a bug back: answer reads from what this member has itself.
-    #[arg(long)]
-    stale_reads: bool,
+    /// Put a bug back.
+    #[arg(long, value_parser = mutant)]
+    mutant: Option<Mutant>,
 }
 
 fn named(text: &str) -> Result<(MemberId, String), String> {
     let (id, address) = text.split_once('=').ok_or("expected MEMBER=HOST:PORT")?;
     Ok((id.parse().map_err(|error| format!("{error}"))?, address.to_owned()))
+}
+
+fn mutant(text: &str) -> Result<Mutant, &'static str> {
+    match text {
+        "stale-reads" => Ok(Mutant::StaleReads),
+        "unforced-log" => Ok(Mutant::UnforcedLog),
+        _ => Err("there are stale-reads and unforced-log"),
+    }
 }
 
 fn main() -> anyhow::Result<()> {
@@ -214,6 +222,6 @@ fn config(args: NodeArgs) -> anyhow::Result<NodeConfig> {
         timing: if args.wan { RaftTiming::WAN } else { RaftTiming::LAN },
         snapshot_every: args.snapshot_every,
         keep_entries: args.keep_entries,
-        mutant: args.stale_reads.then_some(Mutant::StaleReads),
+        mutant: args.mutant,
     })
 }

@@ -9,7 +9,7 @@ use mandate_proto::identity::MemberId;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::link::Link;
-use super::types::{Command, Operation, Outcome};
+use super::types::{Command, Operation, Outcome, check_key};
 use super::wire::{Reply, Request, Status, Way};
 
 /// How long one member is waited for before another is asked, at most.
@@ -94,6 +94,7 @@ impl Client {
 
     /// Writes under a new number.
     async fn write(&mut self, operation: Operation) -> Result<Outcome, RequestError> {
+        operation.check().map_err(|error| RequestError::Failed(error.to_string()))?;
         self.number += 1;
         self.last = Some(Command { client: self.id, number: self.number, operation });
         self.repeat().await
@@ -115,6 +116,7 @@ impl Client {
     /// What a key has.
     pub async fn get(&mut self, key: impl Into<String>) -> Result<Option<Bytes>, RequestError> {
         let key = key.into();
+        check_key(&key).map_err(|error| RequestError::Failed(error.to_string()))?;
         let reply = self.ask(|way| Request::Read { key: key.clone(), way }).await;
         match reply {
             Ok(Reply::Value(value)) => Ok(value),

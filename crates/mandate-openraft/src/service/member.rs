@@ -30,6 +30,8 @@ const AGAIN: Duration = Duration::from_millis(10);
 pub enum Mutant {
     /// Every member answers reads from what it has itself, without asking who leads.
     StaleReads,
+    /// The log and the vote are acknowledged when they are in memory.
+    UnforcedLog,
 }
 
 /// A member of the service, as its connections see it.

@@ -178,7 +178,7 @@ fn storage(config: &NodeConfig) -> Result<(Log, Machine), NodeError> {
     let directory = &config.directory;
     std::fs::create_dir_all(directory).map_err(at(directory.clone()))?;
     let path = directory.join("log.redb");
-    let log = Log::open(&path).map_err(at(path))?;
+    let log = Log::open(&path, config.mutant).map_err(at(path))?;
     let path = directory.join("snapshots");
     let machine = Snapshots::new(&path).and_then(Machine::open).map_err(at(path))?;
     Ok((log, machine))

@@ -37,7 +37,7 @@ async fn figures_of_the_gap_in_writes_when_leadership_moves() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a minute, and it only measures"]
 async fn figures_of_the_interim() {
-    for lag in [1_000, 10_000] {
+    for lag in [1_000, 10_000, 30_000] {
         // Of equals the one with the highest id is wanted: p5, which was away. The log keeps what it lacks.
         let args =
             ["--oracle", "preference", "--keep-entries", "100000", "--snapshot-every", "1000000"];
@@ -53,7 +53,7 @@ async fn figures_of_the_interim() {
         let writing = clients.into_iter().enumerate().map(|(writer, mut client)| {
             tokio::spawn(async move {
                 for number in 0..lag / WRITERS {
-                    client.put(format!("{writer}/{number}"), vec![7; 100]).await.unwrap();
+                    client.put(format!("{writer}/{number}"), vec![7; 1000]).await.unwrap();
                 }
             })
         });
@@ -71,7 +71,43 @@ async fn figures_of_the_interim() {
         let winner = cluster.settled().await;
         let led = killed.elapsed();
         eprintln!(
-            "{lag} entries behind: served after {served:?}, {winner} led after {led:?} ({rate:.0} writes/s)"
+            "{lag} writes behind: served after {served:?}, {winner} led after {led:?} ({rate:.0} writes/s)"
         );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a minute, and it only measures"]
+async fn figures_of_a_winner_that_needs_a_snapshot() {
+    for megabytes in [0, 50, 250] {
+        // p3 was away, and the log keeps nothing of what it lacks.
+        let args = ["--oracle", "preference", "--snapshot-every", "200", "--keep-entries", "10"];
+        let mut cluster = Cluster::start(3, &args);
+        let leader = cluster.settled().await;
+        if leader == p(3) {
+            cluster.client(p(3), Duration::from_secs(2)).transfer(p(3), p(2)).await.unwrap();
+        }
+        let leader = cluster.settled().await;
+        cluster.kill(p(3));
+        let mut client = cluster.client(leader, Duration::from_secs(20));
+        for number in 0..megabytes.max(1) * 10 {
+            client.put(format!("{number}"), vec![7; 100_000]).await.unwrap();
+        }
+        let pulse = Pulse::start(cluster.client(leader, Duration::from_secs(20)));
+        cluster.restart(p(3));
+        let began = Instant::now();
+        pulse.longest().await;
+        let wanted = cluster.client(leader, Duration::from_secs(2));
+        while wanted.transfer(leader, p(3)).await.is_err() {
+            assert!(began.elapsed() < Duration::from_secs(30), "p3 is never wanted");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(cluster.settled().await, p(3));
+        let led = began.elapsed();
+        eprintln!(
+            "{megabytes} MB: p3 led after {led:?}, longest gap in writes {:?}",
+            pulse.longest().await
+        );
+        pulse.stop().await;
     }
 }

@@ -121,6 +121,6 @@ async fn what_clients_see_under_kills_pauses_and_moves_is_linearizable() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_from_whoever_is_asked_are_found_out() {
-    let (_, judged) = judge(&["--stale-reads"]).await;
+    let (_, judged) = judge(&["--mutant", "stale-reads"]).await;
     judged.unwrap_err();
 }

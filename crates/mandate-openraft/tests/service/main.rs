@@ -4,4 +4,5 @@ mod cluster;
 mod crashes;
 mod figures;
 mod histories;
+mod hostile;
 mod moves;

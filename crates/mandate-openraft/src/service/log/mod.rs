@@ -25,6 +25,7 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 
+use super::member::Mutant;
 use super::types::Kv;
 use tail::Tail;
 use writer::Work;
@@ -55,14 +56,15 @@ pub(crate) struct Log {
 
 impl Log {
     /// Opens it, or makes it where there is none.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path, mutant: Option<Mutant>) -> io::Result<Self> {
         let database = Arc::new(Database::create(path).map_err(other)?);
         let transaction = database.begin_write().map_err(other)?;
         transaction.open_table(ENTRIES).map_err(other)?;
         transaction.open_table(FACTS).map_err(other)?;
         transaction.commit().map_err(other)?;
         let tail = Arc::new(Tail::default());
-        let work = writer::start(database.clone(), tail.clone(), QUEUE)?;
+        let unforced = mutant == Some(Mutant::UnforcedLog);
+        let work = writer::start(database.clone(), tail.clone(), QUEUE, unforced)?;
         Ok(Log { database, tail, work })
     }
 

@@ -6,7 +6,7 @@ use std::thread;
 
 use openraft::LogId;
 use openraft::storage::LogFlushed;
-use redb::{Database, WriteTransaction};
+use redb::{Database, Durability, WriteTransaction};
 use tokio::sync::{mpsc, oneshot};
 
 use super::tail::Tail;
@@ -27,11 +27,12 @@ pub(super) enum Work {
 /// A transaction is committed when it has grown to this, in bytes.
 const MAX_TRANSACTION: usize = 8 << 20;
 
-/// Starts it; it ends when nobody can give it work any more.
+/// Starts it; it ends when nobody can give it work any more. `unforced` is a bug put back: nothing is forced to disk.
 pub(super) fn start(
     database: Arc<Database>,
     tail: Arc<Tail>,
     queue: usize,
+    unforced: bool,
 ) -> io::Result<mpsc::Sender<Work>> {
     let (work, mut waiting) = mpsc::channel::<Work>(queue);
     let run = move || {
@@ -44,7 +45,7 @@ pub(super) fn start(
                 bytes += next.bytes();
                 batch.push(next);
             }
-            let written = write(&database, &batch);
+            let written = write(&database, &batch, unforced);
             if let Err(error) = &written {
                 tracing::error!(%error, "the log cannot be written");
             }
@@ -59,8 +60,11 @@ pub(super) fn start(
     Ok(work)
 }
 
-fn write(database: &Database, batch: &[Work]) -> io::Result<()> {
-    let transaction = database.begin_write().map_err(other)?;
+fn write(database: &Database, batch: &[Work], unforced: bool) -> io::Result<()> {
+    let mut transaction = database.begin_write().map_err(other)?;
+    if unforced {
+        transaction.set_durability(Durability::None).map_err(other)?;
+    }
     batch.iter().try_for_each(|work| work.write(&transaction))?;
     transaction.commit().map_err(other)
 }
@@ -97,7 +101,7 @@ impl Work {
     }
 
     fn tell(self, written: &io::Result<()>, tail: &Tail) {
-        let result = written.as_ref().map(|()| ()).map_err(|error| other(error.to_string()));
+        let result = written.as_ref().copied().map_err(|error| other(error.to_string()));
         match self {
             Work::Append { entries, flushed } => {
                 if result.is_ok() {

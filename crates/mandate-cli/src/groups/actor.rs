@@ -62,7 +62,7 @@ pub(crate) fn run(args: &ActorArgs) -> anyhow::Result<Exit> {
     runtime.block_on(async {
         match &args.config {
             Some(config) => of_peers(args, &NodeConfig::read_peer(config)?).await,
-            None if args.ledger.brokers.is_some() => on_ledger(args).await,
+            None if args.ledger.reach.brokers.is_some() => on_ledger(args).await,
             None => on_database(args).await,
         }
     })?;

@@ -18,9 +18,9 @@ use mandate_proto::identity::MemberId;
 use mandate_runtime::Start;
 use serde::Serialize;
 
-use super::{EngineArgs, large};
 #[cfg(feature = "kafka")]
 use super::{Engine, OnLedger};
+use super::{EngineArgs, large};
 use crate::exit::Exit;
 use crate::output::{self, Format};
 

@@ -118,9 +118,8 @@ impl Roster {
         let is_young = self.first.zip(self.last).is_none_or(|(first, last)| last - first < round);
         let others = self.members.values().filter(|seen| seen.row.holder.member != me);
         let others = others.filter(|seen| seen.row.score.is_some());
-        let (living, all) = others.fold((0, 0), |(living, all), seen| {
-            (living + usize::from(seen.is_alive), all + 1)
-        });
+        let (living, all) = others
+            .fold((0, 0), |(living, all), seen| (living + usize::from(seen.is_alive), all + 1));
         is_young && living < all.min(MAX_SUCCESSORS)
     }
 

@@ -38,7 +38,7 @@ impl Broker {
             Ok(at) => Broker { at, session: "6s", _server: None },
             Err(_) => {
                 let server = Kafka::launch(&KafkaConfig::TUNED).expect("Kafka starts");
-                Broker { at: server.brokers(), session: "1500ms", _server: Some(server) }
+                Broker { at: server.brokers(), session: "3s", _server: Some(server) }
             }
         }
     }

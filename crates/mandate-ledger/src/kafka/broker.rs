@@ -11,6 +11,7 @@ use std::time::Duration;
 use rdkafka::ClientContext;
 use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
@@ -19,6 +20,9 @@ use crate::ledger::LedgerError;
 
 /// For questions to the broker.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Things that a client may have said before a call failed.
+const SAID: u32 = 256;
 
 pub(super) type Admin = AdminClient<DefaultClientContext>;
 
@@ -43,11 +47,26 @@ pub(super) fn setting(error: KafkaError) -> LedgerError {
 #[derive(Debug, Default)]
 pub(super) struct Heard(Mutex<Option<String>>);
 
+impl Heard {
+    fn keep(&self, reason: &str) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
+    }
+}
+
 impl ClientContext for Heard {
     fn error(&self, error: KafkaError, reason: &str) {
         // That all are down follows from something else, which was said before.
         if error.rdkafka_error_code() != Some(RDKafkaErrorCode::AllBrokersDown) {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
+            self.keep(reason);
+        }
+    }
+
+    fn log(&self, level: RDKafkaLogLevel, _facility: &str, message: &str) {
+        tracing::debug!(?level, message, "the client says");
+        let is_grave = level as i32 <= RDKafkaLogLevel::Error as i32;
+        if is_grave && !message.ends_with("brokers are down") {
+            // Behind the name of its thread.
+            self.keep(message.split_once("]: ").map_or(message, |(_, said)| said));
         }
     }
 }
@@ -56,7 +75,8 @@ impl ConsumerContext for Heard {}
 
 /// Why a call failed, in the client's own words where it has some.
 fn explained(client: &BaseConsumer<Heard>, error: KafkaError) -> LedgerError {
-    while client.poll(Duration::ZERO).is_some() {}
+    // One thing that was said at a time, and most is log.
+    (0..SAID).for_each(|_| drop(client.poll(Duration::from_millis(1))));
     let heard = client.context().0.lock().unwrap_or_else(PoisonError::into_inner).take();
     let reason = match heard {
         Some(heard) => format!("{heard} ({error})"),

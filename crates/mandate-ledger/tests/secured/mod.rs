@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use mandate_servers::Server;
 use mandate_servers::kafka::{Kafka, KafkaConfig};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
 
 pub(crate) const USER: &str = "mandate";
 pub(crate) const PASSWORD: &str = "a-password";
@@ -89,6 +89,8 @@ pub(crate) struct Certificates {
 impl Certificates {
     pub(crate) fn new() -> Self {
         let mut params = CertificateParams::default();
+        // Who has the name of who signed it has signed itself.
+        params.distinguished_name.push(DnType::CommonName, "the authority of a test");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key is made");
         let authority = params.self_signed(&key).expect("it signs itself");

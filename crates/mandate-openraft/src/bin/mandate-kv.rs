@@ -122,7 +122,8 @@ fn mutant(text: &str) -> Result<Mutant, &'static str> {
     match text {
         "stale-reads" => Ok(Mutant::StaleReads),
         "unforced-log" => Ok(Mutant::UnforcedLog),
-        _ => Err("there are stale-reads and unforced-log"),
+        "restored-leaders" => Ok(Mutant::RestoredLeaders),
+        _ => Err("there are stale-reads, unforced-log and restored-leaders"),
     }
 }
 

@@ -30,8 +30,10 @@ const AGAIN: Duration = Duration::from_millis(10);
 pub enum Mutant {
     /// Every member answers reads from what it has itself, without asking who leads.
     StaleReads,
-    /// The log and the vote are acknowledged when they are in memory.
+    /// What clients write is acknowledged when it is in the members' memory.
     UnforcedLog,
+    /// A leader that is restarted goes on leading without an election, as openraft would have it.
+    RestoredLeaders,
 }
 
 /// A member of the service, as its connections see it.

@@ -59,7 +59,10 @@ impl Witness {
 }
 
 /// Strikes members while clients watch, and says what they saw: how many operations, and whether it can have happened.
-async fn judge(extra: &[&str]) -> (usize, Result<(), NotLinearizable>) {
+async fn judge(
+    extra: &[&str],
+    strike: impl AsyncFnOnce(&mut Cluster),
+) -> (usize, Result<(), NotLinearizable>) {
     let mut cluster = Cluster::start(3, extra);
     cluster.settled().await;
     let stop = Arc::new(AtomicBool::new(false));
@@ -82,6 +85,21 @@ async fn judge(extra: &[&str]) -> (usize, Result<(), NotLinearizable>) {
     }
     let operations = histories.values().map(Vec::len).sum();
     (operations, histories.values().try_for_each(|history| check(history)))
+}
+
+/// Kills all at once, or the leader alone, and starts them again before anyone else is elected.
+async fn restart_at_once(cluster: &mut Cluster) {
+    for _ in 0..4 {
+        let leader = cluster.settled().await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        cluster.kill(leader);
+        cluster.restart(leader);
+        cluster.settled().await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        cluster.members().for_each(|id| cluster.kill(id));
+        cluster.members().for_each(|id| cluster.restart(id));
+    }
+    cluster.settled().await;
 }
 
 /// Kills, pauses and moves.
@@ -114,13 +132,23 @@ async fn strike(cluster: &mut Cluster) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_clients_see_under_kills_pauses_and_moves_is_linearizable() {
-    let (operations, judged) = judge(&[]).await;
+    let (operations, judged) = judge(&[], strike).await;
     assert!(operations > 300, "only {operations} operations");
     judged.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_from_whoever_is_asked_are_found_out() {
-    let (_, judged) = judge(&["--mutant", "stale-reads"]).await;
+    let (_, judged) = judge(&["--mutant", "stale-reads"], strike).await;
     judged.unwrap_err();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_clients_see_when_members_are_restarted_at_once_is_linearizable() {
+    judge(&[], restart_at_once).await.1.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leaders_that_go_on_leading_after_a_restart_are_found_out() {
+    judge(&["--mutant", "restored-leaders"], restart_at_once).await.1.unwrap_err();
 }

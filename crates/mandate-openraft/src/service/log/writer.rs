@@ -27,7 +27,8 @@ pub(super) enum Work {
 /// A transaction is committed when it has grown to this, in bytes.
 const MAX_TRANSACTION: usize = 8 << 20;
 
-/// Starts it; it ends when nobody can give it work any more. `unforced` is a bug put back: nothing is forced to disk.
+/// Starts it; it ends when nobody can give it work any more. `unforced` is a bug put back: what clients
+/// write is not forced to disk.
 pub(super) fn start(
     database: Arc<Database>,
     tail: Arc<Tail>,
@@ -62,7 +63,7 @@ pub(super) fn start(
 
 fn write(database: &Database, batch: &[Work], unforced: bool) -> io::Result<()> {
     let mut transaction = database.begin_write().map_err(other)?;
-    if unforced {
+    if unforced && batch.iter().all(Work::is_of_clients) {
         transaction.set_durability(Durability::None).map_err(other)?;
     }
     batch.iter().try_for_each(|work| work.write(&transaction))?;
@@ -70,6 +71,14 @@ fn write(database: &Database, batch: &[Work], unforced: bool) -> io::Result<()> 
 }
 
 impl Work {
+    /// Whether it is entries without the first, which makes the service.
+    fn is_of_clients(&self) -> bool {
+        match self {
+            Work::Append { entries, .. } => entries.iter().all(|(id, _)| id.index > 0),
+            Work::Vote { .. } | Work::Truncate { .. } | Work::Purge { .. } => false,
+        }
+    }
+
     fn bytes(&self) -> usize {
         match self {
             Work::Append { entries, .. } => entries.iter().map(|(_, bytes)| bytes.len()).sum(),

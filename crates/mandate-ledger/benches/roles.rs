@@ -143,12 +143,9 @@ fn asking(roles: &Roles) {
     let clock = mandate_runtime::clock::Clock::start();
     println!("{ROLES} roles over {PARTITIONS} partitions and {MEMBERS} members, one core:");
     println!("  is_leader          {:7.1} ns", median(ask));
-    println!("  of that, the clock {:7.1} ns", median(|_| drop(black_box(clock.now()))));
-    println!(
-        "  term               {:7.1} ns",
-        median(|one| drop(black_box(roles.term(role(one)))))
-    );
-    let owns = |one: u32| drop(black_box(roles.owns_key(&keys[one as usize % keys.len()])));
+    println!("  of that, the clock {:7.1} ns", median(|_| _ = black_box(clock.now())));
+    println!("  term               {:7.1} ns", median(|one| _ = black_box(roles.term(role(one)))));
+    let owns = |one: u32| _ = black_box(roles.owns_key(&keys[one as usize % keys.len()]));
     println!("  owns_key           {:7.1} ns", median(owns));
     let both = std::thread::scope(|scope| {
         let other = scope.spawn(|| median(ask));

@@ -1,8 +1,5 @@
 //! What members show on any ledger, and how to wait for it.
 
-// Each test file uses some of it.
-#![allow(dead_code)]
-
 use std::time::{Duration, Instant};
 
 use mandate_ledger::{Change, Ledger, Roles, Setup, start};

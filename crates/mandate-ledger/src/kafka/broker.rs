@@ -5,8 +5,9 @@
 //! nothing can be promised without knowing it.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::ClientContext;
 use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
@@ -14,6 +15,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::metadata::Metadata;
 
 use super::{KafkaConfig, Protocol};
 use crate::ledger::LedgerError;
@@ -21,8 +23,11 @@ use crate::ledger::LedgerError;
 /// For questions to the broker.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
+/// For one of several.
+const ATTEMPT: Duration = Duration::from_secs(2);
+
 /// Things that a client may have said before a call failed.
-const SAID: u32 = 256;
+const SAID: u32 = 64;
 
 pub(super) type Admin = AdminClient<DefaultClientContext>;
 
@@ -45,20 +50,29 @@ pub(super) fn setting(error: KafkaError) -> LedgerError {
 
 /// Keeps what the client complains of: a call that failed only says that it did.
 #[derive(Debug, Default)]
-pub(super) struct Heard(Mutex<Option<String>>);
+pub(super) struct Heard {
+    reason: Mutex<Option<String>>,
+    /// Whether trying again would not help: who is not let in is not let in later.
+    is_final: AtomicBool,
+}
 
 impl Heard {
     fn keep(&self, reason: &str) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
+        *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
     }
 }
 
 impl ClientContext for Heard {
     fn error(&self, error: KafkaError, reason: &str) {
-        // That all are down follows from something else, which was said before.
-        if error.rdkafka_error_code() != Some(RDKafkaErrorCode::AllBrokersDown) {
-            self.keep(reason);
+        match error.rdkafka_error_code() {
+            // It follows from something else, which was said before.
+            Some(RDKafkaErrorCode::AllBrokersDown) => return,
+            Some(RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SSL) => {
+                self.is_final.store(true, Ordering::Relaxed);
+            }
+            _ => {}
         }
+        self.keep(reason);
     }
 
     fn log(&self, level: RDKafkaLogLevel, _facility: &str, message: &str) {
@@ -73,16 +87,25 @@ impl ClientContext for Heard {
 
 impl ConsumerContext for Heard {}
 
-/// Why a call failed, in the client's own words where it has some.
-fn explained(client: &BaseConsumer<Heard>, error: KafkaError) -> LedgerError {
-    // One thing that was said at a time, and most is log.
-    (0..SAID).for_each(|_| drop(client.poll(Duration::from_millis(1))));
-    let heard = client.context().0.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let reason = match heard {
-        Some(heard) => format!("{heard} ({error})"),
-        None => error.to_string(),
-    };
-    LedgerError::Broker { what: "reach the broker", reason }
+/// What brokers and topic there are. Why they cannot be asked is said in the client's own words, where it has some.
+fn metadata(client: &BaseConsumer<Heard>, topic: &str) -> Result<Metadata, LedgerError> {
+    let (began, heard) = (Instant::now(), client.context());
+    loop {
+        let error = match client.fetch_metadata(Some(topic), ATTEMPT) {
+            Ok(metadata) => return Ok(metadata),
+            Err(error) => error,
+        };
+        // One thing that was said at a time, and most is log.
+        (0..SAID).for_each(|_| drop(client.poll(Duration::from_millis(1))));
+        if heard.is_final.load(Ordering::Relaxed) || began.elapsed() >= PATIENCE {
+            let said = heard.reason.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let reason = match said {
+                Some(said) => format!("{said} ({error})"),
+                None => error.to_string(),
+            };
+            return Err(LedgerError::Broker { what: "reach the broker", reason });
+        }
+    }
 }
 
 /// What a first look shows.
@@ -101,8 +124,7 @@ pub(super) async fn look(config: &KafkaConfig) -> Result<Seen, LedgerError> {
     // The call waits for the broker; others of this runtime should not.
     let topic = config.topic.clone();
     let looked = tokio::task::spawn_blocking(move || {
-        let metadata = client.fetch_metadata(Some(&topic), PATIENCE);
-        let metadata = metadata.map_err(|error| explained(&client, error))?;
+        let metadata = metadata(&client, &topic)?;
         let found = metadata.topics().iter().find(|found| found.name() == topic);
         let partitions = found.map_or(0, |found| found.partitions().len() as u32);
         let some_broker = metadata.brokers().first().map(|broker| broker.id());

@@ -16,6 +16,9 @@ use tempfile::TempDir;
 
 pub(crate) const SERVICE: &str = "kv";
 
+/// Arguments with which nobody is ever a candidate of the election, so that nobody directs Raft.
+pub(crate) const UNDIRECTED: [&str; 4] = ["--preference", "never", "--patience", "500ms"];
+
 /// One cluster at a time: they are there to be struck, not to be starved by each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -157,6 +160,19 @@ impl Cluster {
             agreed.then_some(p(leader.member))
         })
         .await
+    }
+
+    /// Waits until a member leads Raft, whether or not anyone directs it, and says who.
+    pub(crate) async fn led(&self) -> MemberId {
+        p(self.leader().await.member)
+    }
+
+    /// How it is.
+    pub(crate) async fn leader(&self) -> Status {
+        let leading = |statuses: &BTreeMap<MemberId, Status>| {
+            statuses.values().find(|status| status.leads).cloned()
+        };
+        self.wait("a leader of Raft", leading).await
     }
 
     /// Waits until something holds of the members that answer.

@@ -9,7 +9,7 @@ use mandate_openraft::linearizable::{Action, NotLinearizable, Operation, check};
 use mandate_openraft::service::Client;
 use rustix::process::Signal;
 
-use crate::cluster::{Cluster, p};
+use crate::cluster::{Cluster, UNDIRECTED, p};
 
 const KEYS: u64 = 4;
 
@@ -64,7 +64,7 @@ async fn judge(
     strike: impl AsyncFnOnce(&mut Cluster),
 ) -> (usize, Result<(), NotLinearizable>) {
     let mut cluster = Cluster::start(3, extra);
-    cluster.settled().await;
+    cluster.led().await;
     let stop = Arc::new(AtomicBool::new(false));
     let values = Arc::new(AtomicU64::new(0));
     let began = Instant::now();
@@ -87,19 +87,16 @@ async fn judge(
     (operations, histories.values().try_for_each(|history| check(history)))
 }
 
-/// Kills all at once, or the leader alone, and starts them again before anyone else is elected.
-async fn restart_at_once(cluster: &mut Cluster) {
-    for _ in 0..4 {
-        let leader = cluster.settled().await;
+/// Kills the leader and starts it again before anyone else is elected: nobody directs, and Raft itself is slower.
+async fn restart_the_leader_at_once(cluster: &mut Cluster) {
+    for _ in 0..3 {
+        let leader = cluster.led().await;
         tokio::time::sleep(Duration::from_millis(200)).await;
         cluster.kill(leader);
         cluster.restart(leader);
-        cluster.settled().await;
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        cluster.members().for_each(|id| cluster.kill(id));
-        cluster.members().for_each(|id| cluster.restart(id));
     }
-    cluster.settled().await;
+    cluster.led().await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
 }
 
 /// Kills, pauses and moves.
@@ -144,11 +141,6 @@ async fn reads_from_whoever_is_asked_are_found_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_clients_see_when_members_are_restarted_at_once_is_linearizable() {
-    judge(&[], restart_at_once).await.1.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn leaders_that_go_on_leading_after_a_restart_are_found_out() {
-    judge(&["--mutant", "restored-leaders"], restart_at_once).await.1.unwrap_err();
+async fn what_clients_see_when_leaders_are_restarted_at_once_is_linearizable() {
+    judge(&UNDIRECTED, restart_the_leader_at_once).await.1.unwrap();
 }

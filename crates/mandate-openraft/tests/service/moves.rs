@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use mandate_openraft::service::Client;
+use mandate_openraft::service::{Client, Status};
 use tokio::task::JoinHandle;
 
-use crate::cluster::{Cluster, p};
+use crate::cluster::{Cluster, UNDIRECTED, p};
 
 /// Writes one after the other until told to stop: the longest time between two answers since the last question, in
 /// answer to each.
@@ -88,25 +88,32 @@ async fn an_interim_serves_until_the_winner_has_caught_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn raft_elects_by_itself_when_nobody_directs_it() {
-    // Nobody is ever a candidate of the election, so that nobody holds a mandate.
-    let args = ["--preference", "never", "--patience", "500ms"];
-    let cluster = Cluster::start(3, &args);
-    let on_its_own = cluster.wait("Raft to elect by itself", |statuses| {
-        statuses
-            .values()
-            .all(|status| status.own_elections && status.elected.is_none())
-            .then_some(())
-    });
-    on_its_own.await;
-    let mut cluster = cluster;
-    let leader = cluster.wait("a leader of Raft", |statuses| {
-        statuses.values().find(|status| status.leads).map(|status| p(status.member))
-    });
-    let leader = leader.await;
+    let mut cluster = Cluster::start(3, &UNDIRECTED);
+    cluster
+        .wait("Raft to be left to itself", |statuses| {
+            let alone = |status: &Status| status.own_elections && status.elected.is_none();
+            statuses.values().all(alone).then_some(())
+        })
+        .await;
+    let leader = cluster.led().await;
     cluster.kill(leader);
-    let next = cluster.wait("another leader of Raft", |statuses| {
-        statuses.values().find(|status| status.leads).map(|status| p(status.member))
-    });
-    assert_ne!(next.await, leader);
+    assert_ne!(cluster.led().await, leader);
     cluster.client(p(1), Duration::from_secs(10)).put("k", &b"v"[..]).await.unwrap();
+}
+
+/// Kills a leader and starts it again before Raft elects another: Raft's term before, and in which somebody leads then.
+async fn terms_around_a_restart(extra: &[&str]) -> (u64, u64) {
+    let mut cluster = Cluster::start(3, &[&UNDIRECTED[..], extra].concat());
+    let before = cluster.leader().await;
+    cluster.kill(p(before.member));
+    cluster.restart(p(before.member));
+    (before.raft_term, cluster.leader().await.raft_term)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_restarted_leads_only_after_an_election() {
+    let (before, after) = terms_around_a_restart(&[]).await;
+    assert!(after > before, "{after} after {before}");
+    let (before, after) = terms_around_a_restart(&["--mutant", "restored-leaders"]).await;
+    assert_eq!(after, before, "openraft's way, put back");
 }

@@ -1,7 +1,7 @@
 //! What members and clients say to each other, as bytes.
 //!
-//! A connection carries frames: four bytes of length, then postcard. The first frame is a [`Hello`]; then whoever
-//! dialled sends [`Call`]s and is sent a [`Return`] for each, in any order. Bytes that are no frame, or a frame that
+//! A connection carries frames: four bytes of length, then postcard. The first frame is a `Hello`; then whoever
+//! dialled sends `Call`s and is sent a `Return` for each, in any order. Bytes that are no frame, or a frame that
 //! is no message, end the connection with an error; nothing that is sent can do more.
 //!
 //! Nothing here is encrypted, and nobody proves who they are: it is for loopback, private networks and the lab.

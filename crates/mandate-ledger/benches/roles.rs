@@ -145,7 +145,10 @@ fn asking(roles: &Roles) {
     let keys: Vec<_> = (0..1024).map(|key| format!("customer {key}").into_bytes()).collect();
     let clock = mandate_runtime::clock::Clock::start();
     println!("{ROLES} roles over {PARTITIONS} partitions and {MEMBERS} members, one core:");
-    println!("  is_leader          {:7.1} ns", median(ask));
+    println!("  is_leader          {:7.1} ns, over all roles", median(ask));
+    let led = roles.owned();
+    let here = |number: u32| roles.is_leader(black_box(led[number as usize % led.len()]));
+    println!("  is_leader          {:7.1} ns, of roles that are led here", median(here));
     println!("  of that, the clock {:7.1} ns", median(|_| clock.now()));
     println!("  term               {:7.1} ns", median(|one| roles.term(role(one))));
     let owns = |one: u32| roles.owns_key(&keys[one as usize % keys.len()]);

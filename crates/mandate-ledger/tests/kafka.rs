@@ -1,4 +1,4 @@
-//! Roles on a real Apache Kafka, or on the one that `KAFKA_BROKERS` names.
+//! Roles on a private Apache Kafka, tuned, untuned and struck. What a broker of your own can show is in `client.rs`.
 
 mod behaviour;
 

@@ -31,7 +31,7 @@ pub(crate) type Everyone = Arc<OnceLock<BTreeMap<u64, Member>>>;
 pub(crate) struct Member {
     pub(crate) raft: Raft<Types>,
     driver: Driver<Types>,
-    peer: Peer,
+    pub(crate) peer: Peer,
 }
 
 // adopt: one more message of the service's RPC
@@ -79,18 +79,10 @@ impl Member {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
-    let everyone = Everyone::default();
-    let mut members = BTreeMap::new();
-    for (id, setup) in setups(directory.path())? {
-        members.insert(u64::from(id), Member::start(id, setup, everyone.clone()).await?);
-    }
-    everyone.set(members).map_err(|_| "started twice")?;
+    let everyone = start(directory.path()).await?;
     let members = everyone.get().ok_or("not started")?;
-    let nodes = (1..=3).map(|id| (id, BasicNode::default())).collect::<BTreeMap<_, _>>();
-    members[&1].raft.initialize(nodes).await?;
-
     let leader = led_by(members, None).await?;
     println!("p{leader} leads");
     println!("line {}", members[&leader].write("hello".into()).await?);
@@ -107,8 +99,22 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Three members, and a Raft among them.
+pub(crate) async fn start(directory: &Path) -> Result<Everyone, Box<dyn Error>> {
+    let everyone = Everyone::default();
+    let mut members = BTreeMap::new();
+    for (id, setup) in setups(directory)? {
+        members.insert(u64::from(id), Member::start(id, setup, everyone.clone()).await?);
+    }
+    let first = members[&1].raft.clone();
+    everyone.set(members).map_err(|_| "started twice")?;
+    let nodes = (1..=3).map(|id| (id, BasicNode::default())).collect::<BTreeMap<_, _>>();
+    first.initialize(nodes).await?;
+    Ok(everyone)
+}
+
 /// Waits until a member leads, or that one does.
-async fn led_by(
+pub(crate) async fn led_by(
     members: &BTreeMap<u64, Member>,
     wanted: Option<u64>,
 ) -> Result<u64, Box<dyn Error>> {

@@ -18,7 +18,7 @@ use openraft::{
     Snapshot, SnapshotMeta, StorageError, StoredMembership, Vote,
 };
 
-use crate::Everyone;
+use super::Everyone;
 
 openraft::declare_raft_types!(
     /// Lines of text; the answer to a write is how many there are.

@@ -207,7 +207,7 @@ fn the_lightest_protocol_names_a_leader_and_measures_its_link() {
     assert!(status.contains("guarantee   overlap"), "{status}");
     assert!(measured.contains("The interval is fixed"), "{measured}");
     let refused = group.ask(leader, &["transfer", &format!("p{follower}")]);
-    assert!(text(&refused).contains("nfd-l has no transfer"), "{refused:?}");
+    assert!(text(&refused).contains("has no transfer"), "{refused:?}");
     // A farewell, and then a crash.
     group.signal(leader, "-TERM");
     assert!(group.ended(leader).success());

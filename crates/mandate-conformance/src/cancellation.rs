@@ -234,8 +234,12 @@ async fn leads_again<H: Handle>(group: &Members<H>, place: usize) -> Result<(), 
 async fn nothing_left<H: Handle>(group: &Members<H>) -> Result<String, Failure> {
     let (place, _) = settled(group).await?;
     let other = group.all[(place + 1) % group.all.len()].member();
-    // What is made once, and then kept, is made now.
+    // What is made once, and then kept, is made now: also what a member makes when it leads for the first time.
     drop_each(group.all[place].election(), other, 1).await;
+    for place in 0..group.all.len() {
+        let led = timeout(PATIENCE, leads_again(group, place)).await;
+        led.map_err(|_| Failure::Otherwise("not every member came to lead".into()))??;
+    }
     settled(group).await?;
     let before = held()?;
     for cycle in 0..CYCLES {

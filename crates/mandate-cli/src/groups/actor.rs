@@ -39,6 +39,7 @@ pub(crate) struct ActorArgs {
     #[command(flatten)]
     ledger: LedgerArgs,
     /// A plain consumer instead, which leads whenever it has the partition; on a ledger.
+    #[cfg(feature = "kafka")]
     #[arg(long)]
     plain: bool,
     /// Between two acts, in microseconds.

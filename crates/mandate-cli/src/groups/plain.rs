@@ -117,7 +117,7 @@ impl Member {
                         break;
                     }
                 }
-                () = async { sleep_until(returns.unwrap_or_else(Timer::now)).await }, if returns.is_some() => {
+                () = sleep_until(returns.unwrap_or_else(Timer::now)), if returns.is_some() => {
                     self.returns = None;
                     let _ = self.consumer.subscribe(&[&self.topic]);
                 }

@@ -430,6 +430,13 @@ impl Plan {
         self.fails_over_within(delay) + self.threshold.saturating_sub(self.grants.session)
     }
 
+    /// For how long a partition that is assigned may go without a proof before it is given back: a threshold, and at least
+    /// a session. With a shorter one, a host that is busy for a moment would send everyone through the barrier,
+    /// and stay out for longer than the proof would have taken.
+    pub fn dry_after(&self) -> Duration {
+        self.threshold.max(self.grants.session)
+    }
+
     /// Within how long there is a leader again for every role, whatever happened before, once nothing
     /// more happens and ledger and network answer within `delay`.
     ///
@@ -442,7 +449,7 @@ impl Plan {
         let barriers = more(self.grants.barrier, self.allowance_per_mille)
             + self.drain * 2
             + self.rest * MAX_REST;
-        let dry = self.grace + self.threshold * 2;
+        let dry = self.grace + self.threshold + self.dry_after();
         found_out + dry + barriers + self.patience() * 2 + self.fails_over_within(delay) + delay * 8
     }
 }

@@ -264,7 +264,7 @@ pub enum Event {
         /// Which.
         partition: Partition,
     },
-    /// The partition is assigned, and for a whole threshold nothing came by which it could be led.
+    /// The partition is assigned, and for a whole threshold and session nothing came by which it could be led.
     Dry {
         /// Which.
         partition: Partition,

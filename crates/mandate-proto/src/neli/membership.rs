@@ -53,7 +53,7 @@ impl Member {
         }
         self.waiting = None;
         for partition in partitions {
-            let dry_at = now + self.plan.grace + self.plan.threshold;
+            let dry_at = now + self.plan.grace + self.plan.dry_after();
             self.epochs += 1;
             let epoch = self.epochs;
             let Some(seat) = self.seats.get_mut(partition.get() as usize) else { continue };

@@ -87,11 +87,11 @@ impl Member {
     fn refused(&mut self, now: Instant, effects: &mut Fx) {
         for partition in self.partitions() {
             self.end(partition, Loss::Fenced, effects);
-            let (interval, threshold) = (self.plan.interval, self.plan.threshold);
+            let (interval, dry_after) = (self.plan.interval, self.plan.dry_after());
             let seat = self.seat_mut(partition);
             seat.claim = None;
             seat.not_before = now + interval;
-            seat.dry_at = seat.kept().map(|_| now + threshold);
+            seat.dry_at = seat.kept().map(|_| now + dry_after);
         }
     }
 
@@ -168,11 +168,11 @@ impl Member {
             }
             if seat.leads() {
                 self.end(partition, Loss::Lapsed, effects);
-                let threshold = self.plan.threshold;
+                let dry_after = self.plan.dry_after();
                 let seat = self.seat_mut(partition);
                 seat.claim = None;
                 seat.not_before = now;
-                seat.dry_at = seat.kept().map(|_| now + threshold);
+                seat.dry_at = seat.kept().map(|_| now + dry_after);
             }
             self.seat_mut(partition).until = None;
         }

@@ -439,18 +439,18 @@ fn one_renewal_covers_all_partitions() {
 fn a_partition_that_stays_dry_is_given_back_for_another_to_try() {
     let mut subject = Subject::exclusive();
     subject.assign(P0, 0);
-    subject.wait_until(99);
-    assert!(!subject.told.contains(&Event::Dry { partition: P0 }));
-    subject.wait_until(100);
+    subject.wait_until(299);
+    assert!(!subject.told.contains(&Event::Dry { partition: P0 }), "not before a session is over");
+    subject.wait_until(300);
     assert!(subject.told.contains(&Event::Dry { partition: P0 }));
     assert_eq!(subject.asked.last(), Some(&Request::Leave));
-    subject.wait_until(400);
+    subject.wait_until(600);
     assert_eq!(subject.asked.last(), Some(&Request::Join), "after a rest");
     // Again, and the rest is longer.
-    subject.assign(P0, 400);
-    subject.wait_until(1099);
+    subject.assign(P0, 600);
+    subject.wait_until(1499);
     assert_eq!(subject.asked.last(), Some(&Request::Leave));
-    subject.wait_until(1100);
+    subject.wait_until(1500);
     assert_eq!(subject.asked.last(), Some(&Request::Join));
 }
 

@@ -39,8 +39,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Within this brokers and network answer, on a host on which much else is done.
 const DELAY: Duration = Duration::from_millis(200);
 
-/// What still counts as no gap: a leader acts once a millisecond, if the host lets it.
-const NO_GAP: Duration = Duration::from_millis(100);
+/// What still counts as no gap: a leader acts once a millisecond, if a busy host lets it. One group alone would have none
+/// for a session at least.
+const NO_GAP: Duration = Duration::from_millis(250);
 
 /// Threads for each core that do nothing but take time from everyone else.
 const BUSY: usize = 3;
@@ -180,6 +181,10 @@ impl Ground for Cluster {
             kinds.push((Kind::ClockStep, 2));
         }
         kinds
+    }
+
+    fn groups(&self) -> u32 {
+        self.subject.groups
     }
 
     fn inflict(&self, strike: &Strike, member: MemberId) -> anyhow::Result<String> {

@@ -24,6 +24,11 @@ pub(super) trait Ground: Subject {
         None
     }
 
+    /// How many disjoint groups the members are of, in turn, each with a leader.
+    fn groups(&self) -> u32 {
+        1
+    }
+
     /// Looks at what leaders have written here, if they do: the highest term. What must not be goes to
     /// [`violations`](Ground::violations).
     fn look(&self) -> anyhow::Result<Option<Term>> {

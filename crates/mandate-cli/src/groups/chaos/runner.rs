@@ -141,6 +141,7 @@ impl<'a> Runner<'a> {
     /// Waits until all follow one leader, and looks at everything that has happened.
     fn settled(&mut self) -> Result<Outcome, GroupError> {
         let settled = self.group.settle().and_then(|act| self.written(act.term));
+        let settled = settled.and_then(|()| self.each_group_acts());
         let broken = self.group.violations()?;
         let mut what: Vec<_> = broken.iter().map(ToString::to_string).collect();
         what.extend(self.ground.violations());
@@ -159,6 +160,20 @@ impl<'a> Runner<'a> {
             Ok(()) => Ok(Outcome::Passed),
             Err(error) => self.too_late(error),
         }
+    }
+
+    /// Waits until there is a leader in each of several disjoint groups.
+    fn each_group_acts(&mut self) -> Result<(), GroupError> {
+        let (groups, since) = (self.ground.groups(), now());
+        if groups == 1 {
+            return Ok(());
+        }
+        self.group.until("a leader in each group", |group| {
+            let history = group.history().ok()?;
+            let acts = || history.acts().iter().rev().take_while(|act| act.at >= since);
+            let acted = |one| acts().any(|act| act.member.get() % groups == one);
+            (0..groups).all(acted).then_some(())
+        })
     }
 
     /// Waits until a leader has written in this term or a higher one, where leaders write.

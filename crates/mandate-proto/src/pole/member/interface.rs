@@ -161,8 +161,9 @@ pub enum NoTransfer {
     /// It would find nobody.
     #[error("that member does not answer")]
     NoAnswer,
-    /// The protocol knows no transfer: the leader that has led longest stays.
-    #[error("nfd-l has no transfer; the leader can resign")]
+    /// The protocol knows no transfer: with NFD-L the leader that has led longest stays, and a ledger says itself to whom
+    /// it assigns what.
+    #[error("this engine has no transfer to a member that is named; the leader can resign")]
     Unsupported,
     /// On a ledger nobody chooses a successor.
     #[error(

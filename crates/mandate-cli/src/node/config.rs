@@ -316,7 +316,7 @@ mod tests {
                 "[election]\noracle = \"constant\"\n[ledger]",
                 "[election] has no meaning",
             ),
-            ("[ledger]", "[ledgers]", "unknown field `ledgers`"),
+            ("brokers =", "broker =", "unknown field `broker`"),
             ("roles = 10000", "roles = 0", "nonzero"),
             ("\"6s\"", "\"soon\"", "[ledger] session is `soon`"),
             ("session =", "tuned = true\nsession =", "session or tuned, not both"),

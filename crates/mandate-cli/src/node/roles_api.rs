@@ -15,13 +15,13 @@ const ONE_ROLE: &str = "this member's group has one role, and /leader says who l
     get, path = "/v1/roles",
     responses(
         (status = OK, description = "The roles", body = Vec<RoleDocument>),
-        (status = NOT_FOUND, description = "The engine has one role", body = String, content_type = "text/plain"),
+        (status = CONFLICT, description = "The engine has one role", body = String, content_type = "text/plain"),
     )
 )]
 pub(crate) async fn roles(State(node): State<Node>) -> Response {
     match node.member.on_a_ledger() {
         Some(member) => Json(RoleMapDocument::of(member).by_role()).into_response(),
-        None => (StatusCode::NOT_FOUND, ONE_ROLE).into_response(),
+        None => (StatusCode::CONFLICT, ONE_ROLE).into_response(),
     }
 }
 
@@ -33,11 +33,12 @@ pub(crate) async fn roles(State(node): State<Node>) -> Response {
         (status = OK, description = "This member leads it", body = RoleDocument),
         (status = SERVICE_UNAVAILABLE, description = "It does not", body = RoleDocument),
         (status = NOT_FOUND, description = "There is no such role", body = String, content_type = "text/plain"),
+        (status = CONFLICT, description = "The engine has one role", body = String, content_type = "text/plain"),
     )
 )]
 pub(crate) async fn role(State(node): State<Node>, Path(name): Path<String>) -> Response {
     let Some(member) = node.member.on_a_ledger() else {
-        return (StatusCode::NOT_FOUND, ONE_ROLE).into_response();
+        return (StatusCode::CONFLICT, ONE_ROLE).into_response();
     };
     match role_named(&name, member.roles().layout()) {
         Ok(role) => {

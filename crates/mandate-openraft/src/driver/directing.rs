@@ -153,7 +153,7 @@ impl<C: RaftTypeConfig, M: Messenger> Directing<C, M> {
         let voters = node.voters().filter(|id| *id != who && *id != node.me).collect();
         self.gather(voters, term, Order::Release { to: who }).await;
         let ordered = if who == node.me {
-            node.raft.trigger().elect().await.is_ok()
+            node.elect().await.is_ok()
         } else {
             let request = Request { term, order: Order::Elect };
             let asked = self.messenger.ask(who, request);

@@ -194,7 +194,7 @@ impl<C: RaftTypeConfig> Shared<C> {
                 Answer::Report(self.node.report())
             }
             Order::Release { to } => done(self.node.release(to).await),
-            Order::Elect => done(self.node.raft.trigger().elect().await),
+            Order::Elect => done(self.node.elect().await),
             Order::StandAside { to } => self.stand_aside(to).await,
         }
     }

@@ -25,7 +25,7 @@ pub enum Order {
         /// Whether it is.
         led: bool,
     },
-    /// Hold no lease any more for whoever led: this member is to be elected.
+    /// Hold no lease any more for whoever led, unless it is this member, which is to be elected.
     Release {
         /// Who.
         to: MemberId,

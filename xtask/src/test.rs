@@ -70,8 +70,17 @@ fn steps() -> Vec<Step> {
         call("etcd", tools::ensure_etcd, "etcd --version"),
         call("zookeeper", tools::ensure_zookeeper, "ls /usr/share/java/zookeeper.jar"),
         call("kafka", tools::ensure_kafka, "java -version && ls target/kafka/libs"),
-        run("tests", cargo(["test", "--workspace", "--locked"])),
+        run("tests", tests()),
     ]
+}
+
+fn tests() -> Command {
+    let mut command = cargo(["test", "--workspace", "--locked"]);
+    // Most of the time tests of real processes and servers wait: for leases, sessions, elections.
+    if std::env::var_os("RUST_TEST_THREADS").is_none() {
+        command.env("RUST_TEST_THREADS", "4");
+    }
+    command
 }
 
 fn documentation() -> Command {

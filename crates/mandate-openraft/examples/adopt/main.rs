@@ -8,7 +8,7 @@ mod store;
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -140,10 +140,9 @@ fn setups(directory: &Path) -> Result<Vec<(u32, PeerSetup)>, Box<dyn Error>> {
     let key = KeyPair::generate()?;
     let ca = params.self_signed(&key)?.pem();
     let issuer = Issuer::new(params, key);
-    let mut addresses = BTreeMap::new();
-    for id in 1..=3 {
-        addresses.insert(id, UdpSocket::bind("127.0.0.1:0")?.local_addr()?);
-    }
+    let ports = mandate_servers::free_ports(3)?;
+    let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let addresses: BTreeMap<u32, _> = (1..).zip(ports.into_iter().map(at)).collect();
     let mut setups = Vec::new();
     for (id, listen) in &addresses {
         let key = KeyPair::generate()?;

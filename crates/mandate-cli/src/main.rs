@@ -13,6 +13,8 @@ mod groups;
 mod init;
 mod input;
 mod lab;
+// Without Kafka, what is said of it is read and refused.
+#[cfg_attr(not(feature = "kafka"), allow(dead_code))]
 mod ledger;
 mod local;
 mod logging;

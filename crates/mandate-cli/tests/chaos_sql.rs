@@ -1,14 +1,11 @@
 //! `mandate lab chaos` on databases, short: real members on a private server that is struck. Needs root.
 
+mod turns;
+
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Leases are real time: one group at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use turns::turn;
 
 fn chaos(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_mandate"))
@@ -25,7 +22,7 @@ fn report(output: &Output) -> serde_json::Value {
 }
 
 fn passes(args: &[&str], kinds: usize) {
-    let _alone = alone();
+    let _turn = turn();
     let output = chaos(args);
     let report = report(&output);
     assert_eq!(output.status.code(), Some(0), "{report:#}");
@@ -53,7 +50,7 @@ fn a_group_on_postgresql_keeps_its_promises_through_faults_of_many_kinds() {
 
 #[test]
 fn leaders_that_look_at_their_mandate_only_once_are_found_out_on_a_file() {
-    let _alone = alone();
+    let _turn = turn();
     let found = ["1", "2", "3"].iter().any(|seed| {
         let bug = ["--only", "pause", "--faults", "10", "--within", "5s", "--careless"];
         let output = chaos(&[&bug[..], &["--seed", seed]].concat());
@@ -105,7 +102,7 @@ impl Drop for Running {
 
 #[test]
 fn the_server_and_its_disk_end_with_chaos_that_was_killed() {
-    let _alone = alone();
+    let _turn = turn();
     let directory = tempfile::tempdir().expect("a directory can be made");
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(directory.path(), open).expect("the server's user may enter");

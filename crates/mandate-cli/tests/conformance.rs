@@ -1,14 +1,10 @@
 //! The engines under the suite that every engine must pass, and the laboratory that is built on it.
-//!
-//! One after the other: each fills the host's cores by itself, and what it judges is time.
+
+mod turns;
 
 use std::process::{Command, Output};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use turns::turn;
 
 fn lab(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_mandate")).arg("lab").args(args).output().unwrap()
@@ -25,7 +21,7 @@ fn shown(output: &Output) -> String {
 }
 
 fn passes(engine: &[&str], claims: usize) {
-    let _alone = alone();
+    let _turn = turn();
     let output = lab(&[&["conformance"], engine].concat());
     println!("{}", shown(&output));
     assert!(output.status.success(), "{}", shown(&output));
@@ -77,7 +73,7 @@ fn every_term_has_one_leader_on_galera() {
 
 #[test]
 fn the_suite_catches_leaders_that_ask_their_mandate_once_and_then_act_for_ever() {
-    let _alone = alone();
+    let _turn = turn();
     for (claim, lease) in [("was stopped", "500ms"), ("cut off", "500ms")] {
         let output = lab(&["conformance", "--lease", lease, "--only", claim, "--careless"]);
         assert_eq!(output.status.code(), Some(4), "{}", shown(&output));
@@ -89,7 +85,7 @@ fn the_suite_catches_leaders_that_ask_their_mandate_once_and_then_act_for_ever()
 
 #[test]
 fn a_leader_that_is_cut_off_stops_acting_before_the_next_begins() {
-    let _alone = alone();
+    let _turn = turn();
     let args = ["--cause", "cut", "--kills", "2", "--members", "3", "--lease", "500ms"];
     let output = lab(&[&["failover", "-o", "json"], &args[..]].concat());
     assert!(output.status.success(), "{}", shown(&output));
@@ -101,7 +97,7 @@ fn a_leader_that_is_cut_off_stops_acting_before_the_next_begins() {
 
 #[test]
 fn the_laboratory_notices_two_that_act_at_once() {
-    let _alone = alone();
+    let _turn = turn();
     let args = ["--cause", "pause", "--kills", "1", "--members", "3", "--lease", "500ms"];
     let output = lab(&[&["failover", "-o", "json", "--careless"], &args[..]].concat());
     assert_eq!(output.status.code(), Some(4), "{}", shown(&output));
@@ -113,7 +109,7 @@ fn the_laboratory_notices_two_that_act_at_once() {
 
 #[test]
 fn a_group_that_stands_by_costs_next_to_nothing() {
-    let _alone = alone();
+    let _turn = turn();
     let output = lab(&["idle", "--for", "4s", "-o", "json"]);
     let document = json(&output);
     let members = document["members"].as_array().unwrap();

@@ -1,15 +1,12 @@
 //! The ledger engine in the laboratory, short: real members on a private Kafka, or on a ledger in memory, that are
 //! struck. The long runs are commands: see docs/ledger.md.
 
+mod turns;
+
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Sessions are real time, and each fills the host's cores by itself: one at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use turns::turn;
 
 fn lab(args: &[&str]) -> Output {
     let mut lab = Command::new(env!("CARGO_BIN_EXE_mandate"));
@@ -29,7 +26,7 @@ fn shown(output: &Output) -> String {
 
 /// Eleven claims hold, and three are about what no ledger offers.
 fn passes(args: &[&str]) {
-    let _alone = alone();
+    let _turn = turn();
     let output = lab(&[&["conformance", "--engine", "ledger"], args].concat());
     println!("{}", shown(&output));
     assert!(output.status.success(), "{}", shown(&output));
@@ -50,7 +47,7 @@ fn the_ledger_engine_passes_the_suite_in_memory() {
 
 #[test]
 fn the_suite_catches_leaders_on_a_ledger_that_ask_their_mandate_once() {
-    let _alone = alone();
+    let _turn = turn();
     let ledger = ["--ledger", "memory", "--session", "500ms", "--only", "was stopped"];
     let args = [&["conformance", "--engine", "ledger", "--careless"], &ledger[..]].concat();
     let output = lab(&args);
@@ -61,7 +58,7 @@ fn the_suite_catches_leaders_on_a_ledger_that_ask_their_mandate_once() {
 
 #[test]
 fn a_leader_on_kafka_that_is_killed_is_replaced_about_as_fast_as_a_plain_consumer() {
-    let _alone = alone();
+    let _turn = turn();
     let args = ["--session", "300ms", "--kills", "3", "--members", "3", "--plain"];
     let output = lab(&[&["failover", "--engine", "ledger", "-o", "json"], &args[..]].concat());
     let document = json(&output);
@@ -74,7 +71,7 @@ fn a_leader_on_kafka_that_is_killed_is_replaced_about_as_fast_as_a_plain_consume
 
 #[test]
 fn roles_on_kafka_keep_their_promises_through_faults_of_many_kinds() {
-    let _alone = alone();
+    let _turn = turn();
     let args = ["--session", "600ms", "--faults", "10", "--seed", "3", "--within", "40s"];
     let output = lab(&[&["chaos", "--engine", "ledger", "-o", "json"], &args[..]].concat());
     let report = json(&output);
@@ -90,7 +87,7 @@ fn roles_on_kafka_keep_their_promises_through_faults_of_many_kinds() {
 
 #[test]
 fn leaders_on_kafka_that_look_at_their_mandate_only_once_are_found_out() {
-    let _alone = alone();
+    let _turn = turn();
     let bug = ["--only", "pause", "--faults", "6", "--nodes", "1", "--members", "3", "--careless"];
     let output = lab(&[&["chaos", "--engine", "ledger", "-o", "json"], &bug[..]].concat());
     let report = json(&output);
@@ -139,7 +136,7 @@ impl Drop for Running {
 
 #[test]
 fn kafka_ends_with_a_laboratory_that_was_killed() {
-    let _alone = alone();
+    let _turn = turn();
     let directory = tempfile::tempdir().expect("a directory can be made");
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(directory.path(), open).expect("the server's user may enter");

@@ -209,7 +209,13 @@ impl Instance {
     pub(crate) fn freeze(&mut self) -> Result<(), ServerError> {
         let main = self.main()?;
         processes::signal(&[main], Signal::STOP);
-        processes::signal(&self.processes(), Signal::STOP);
+        let all = self.processes();
+        processes::signal(&all, Signal::STOP);
+        let began = Instant::now();
+        while !processes::have_stopped(&all) {
+            self.within_patience(began, "it is frozen")?;
+            sleep(LOOK);
+        }
         Ok(())
     }
 

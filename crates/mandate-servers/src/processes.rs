@@ -28,6 +28,19 @@ pub(crate) fn signal(processes: &[Pid], signal: Signal) {
     }
 }
 
+/// Whether none of their threads runs: signals take effect a moment after they were sent.
+pub(crate) fn have_stopped(processes: &[Pid]) -> bool {
+    let stopped = |thread: fs::DirEntry| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // One that has ended does not run, either.
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['T', 't', 'Z', 'X']))
+    };
+    processes.iter().all(|process| {
+        let tasks = fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()));
+        tasks.into_iter().flatten().flatten().all(stopped)
+    })
+}
+
 /// What they have used of the processors, with what those of their children have used that they waited for.
 pub(crate) fn cpu_time(processes: &[Pid]) -> Duration {
     processes.iter().filter_map(|process| used_by(*process)).sum()

@@ -38,6 +38,8 @@ pub(super) struct Group {
     generation: u64,
     /// The barrier is up, until then at the latest.
     barrier: Option<Instant>,
+    /// Clients whose static names others have taken. Kafka tells them apart by ids that it gives itself.
+    replaced: BTreeSet<ClientId>,
 }
 
 /// What a client joins with.
@@ -68,6 +70,10 @@ impl Group {
         replies: &mut Replies,
     ) {
         let Joining { attempt, session, barrier, owned, instance } = joining;
+        if self.replaced.contains(&id) {
+            // Held up on its way, from one whose name another has taken since: it has to come back as another.
+            return;
+        }
         let until = now + session;
         if self.replace_instance(id, instance) && self.barrier.is_none() {
             // A restart under a static name disturbs nobody, and takes effect at once.
@@ -122,6 +128,7 @@ impl Group {
             seat.attempt = 0;
             seat.answered = false;
             self.seats.insert(id, seat);
+            self.replaced.insert(before);
         }
         true
     }

@@ -79,17 +79,18 @@ impl MemberNode {
     }
 
     pub(super) fn time_out(&mut self, now: Instant, effects: &mut Fx) {
-        let mut out = Vec::new();
-        if self.stalled.is_none_or(|until| until <= now) {
-            self.client.polled(now, &mut out);
-        }
-        self.client.advance(now, &mut out);
-        self.pass_on(out, now, effects);
+        // What waited comes first: in the order in which it happened.
         if self.stalled.take_if(|until| *until <= now).is_some() {
             for input in std::mem::take(&mut self.held_back) {
                 self.tell(input, now, effects);
             }
         }
+        let mut out = Vec::new();
+        if self.stalled.is_none() {
+            self.client.polled(now, &mut out);
+        }
+        self.client.advance(now, &mut out);
+        self.pass_on(out, now, effects);
         if self.stalled.is_some() {
             return;
         }
@@ -114,7 +115,7 @@ impl MemberNode {
     }
 
     fn tell(&mut self, input: Input, now: Instant, effects: &mut Fx) {
-        if self.stalled.is_some_and(|until| now < until) {
+        if self.stalled.is_some() {
             self.held_back.push(input);
             return;
         }

@@ -88,6 +88,23 @@ pub(crate) fn run(args: &CertsArgs, format: Format) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
+/// Certificates for a group that lives for a while on this host: below `directory`, where its configurations look for them.
+pub(crate) fn make_for_a_day(
+    group: &str,
+    directory: &Path,
+    members: &[MemberId],
+) -> anyhow::Result<()> {
+    make(&CertsArgs {
+        group: group.into(),
+        dir: directory.join("certs"),
+        days: 1,
+        renew: false,
+        rotation: Default::default(),
+        members: members.to_vec(),
+    })?;
+    Ok(())
+}
+
 /// Makes what is missing; what there is then, and whether the authority is new.
 pub(crate) fn make(args: &CertsArgs) -> anyhow::Result<(Document, bool)> {
     check_name(&args.group)?;

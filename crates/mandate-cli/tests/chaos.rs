@@ -1,8 +1,14 @@
 //! `mandate lab chaos`, short: real members on an emulated network, killed, stopped, cut off. Needs root.
 
+mod group;
+mod killed;
+
 use std::collections::BTreeSet;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use group::within;
+use killed::Running;
 
 fn chaos(args: &[&str]) -> (Output, serde_json::Value) {
     let output = Command::new(env!("CARGO_BIN_EXE_mandate"))
@@ -62,24 +68,6 @@ fn namespaces(of: impl Fn(u32) -> bool) -> BTreeSet<String> {
     processes.filter_map(namespace).collect()
 }
 
-fn within(what: &str, mut look: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !look() {
-        assert!(began.elapsed() < Duration::from_secs(30), "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Ends with the test, whatever happens.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn members_and_their_network_end_with_chaos_that_was_killed() {
     let directory = tempfile::tempdir().expect("a directory can be made");
@@ -93,11 +81,15 @@ fn members_and_their_network_end_with_chaos_that_was_killed() {
     let process = running.0.id();
     let ours = namespaces(|parent| parent == std::process::id());
     let members = || &namespaces(|parent| parent == process) - &ours;
-    within("five members have a network each (that needs root)", || members().len() == 5);
+    within(Duration::from_secs(30), "five members have a network each (that needs root)", || {
+        (members().len() == 5).then_some(())
+    });
     let members = members();
     running.0.kill().expect("it can be killed");
     running.0.wait().expect("it ends");
-    within("nobody is left in those networks", || namespaces(|_| true).is_disjoint(&members));
+    within(Duration::from_secs(30), "nobody is left in those networks", || {
+        (namespaces(|_| true).is_disjoint(&members)).then_some(())
+    });
     let mounts = std::fs::read_to_string("/proc/mounts").expect("it can be read");
     let place = directory.path().display().to_string();
     assert!(!mounts.contains(&place), "no disk is left: {mounts}");

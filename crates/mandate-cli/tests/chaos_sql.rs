@@ -1,10 +1,14 @@
 //! `mandate lab chaos` on databases, short: real members on a private server that is struck. Needs root.
 
+mod group;
+mod killed;
 mod turns;
 
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
+use group::within;
+use killed::{Running, processes_in};
 use turns::turn;
 
 fn chaos(args: &[&str]) -> Output {
@@ -74,32 +78,6 @@ fn what_cannot_be_struck_is_refused_with_what_can() {
     }
 }
 
-/// Processes that work below a directory, as they see it.
-fn processes_in(directory: &str) -> usize {
-    let processes = std::fs::read_dir("/proc").expect("there is one").flatten();
-    let places =
-        processes.filter_map(|process| std::fs::read_link(process.path().join("cwd")).ok());
-    places.filter(|place| place.display().to_string().starts_with(directory)).count()
-}
-
-fn within(what: &str, mut look: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !look() {
-        assert!(began.elapsed() < Duration::from_secs(30), "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Ends with the test, whatever happens.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn the_server_and_its_disk_end_with_chaos_that_was_killed() {
     let _turn = turn();
@@ -115,10 +93,14 @@ fn the_server_and_its_disk_end_with_chaos_that_was_killed() {
         .spawn();
     let mut running = Running(running.expect("the program runs"));
     let place = std::fs::canonicalize(directory.path()).expect("it is there").display().to_string();
-    within("a server runs (that needs root)", || processes_in(&place) > 5);
+    within(Duration::from_secs(30), "a server runs (that needs root)", || {
+        (processes_in(&place) > 5).then_some(())
+    });
     running.0.kill().expect("it can be killed");
     running.0.wait().expect("it ends");
-    within("no process of the server is left", || processes_in(&place) == 0);
+    within(Duration::from_secs(30), "no process of the server is left", || {
+        (processes_in(&place) == 0).then_some(())
+    });
     let mounts = std::fs::read_to_string("/proc/mounts").expect("it can be read");
     assert!(!mounts.contains(&place), "no disk is left: {mounts}");
 }

@@ -2,6 +2,7 @@
 
 mod browser;
 mod group;
+mod killed;
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use browser::Browser;
 use group::{mandate, within};
+use killed::Running;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -71,16 +73,6 @@ fn until_led(demo: &mut Child) -> impl Iterator<Item = String> + use<> {
     let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines().map_while(Result::ok);
     lines.find(|line| line.contains("leads in term")).expect("someone leads");
     lines
-}
-
-/// A demo that a failed test does not leave behind.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]

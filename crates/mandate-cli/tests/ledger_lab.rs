@@ -1,11 +1,15 @@
 //! The ledger engine in the laboratory, short: real members on a private Kafka, or on a ledger in memory, that are
 //! struck. The long runs are commands: see docs/ledger.md.
 
+mod group;
+mod killed;
 mod turns;
 
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
+use group::within;
+use killed::{Running, processes_in};
 use turns::turn;
 
 fn lab(args: &[&str]) -> Output {
@@ -108,32 +112,6 @@ fn what_cannot_be_struck_is_refused_with_what_can() {
     }
 }
 
-/// Processes that work below a directory.
-fn processes_in(directory: &str) -> usize {
-    let processes = std::fs::read_dir("/proc").expect("there is one").flatten();
-    let places =
-        processes.filter_map(|process| std::fs::read_link(process.path().join("cwd")).ok());
-    places.filter(|place| place.display().to_string().starts_with(directory)).count()
-}
-
-fn within(what: &str, mut look: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !look() {
-        assert!(began.elapsed() < Duration::from_secs(60), "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Ends with the test, whatever happens.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn kafka_ends_with_a_laboratory_that_was_killed() {
     let _turn = turn();
@@ -149,8 +127,10 @@ fn kafka_ends_with_a_laboratory_that_was_killed() {
         .spawn();
     let mut running = Running(running.expect("the program runs"));
     let place = std::fs::canonicalize(directory.path()).expect("it is there").display().to_string();
-    within("Kafka runs", || processes_in(&place) > 0);
+    within(Duration::from_secs(60), "Kafka runs", || (processes_in(&place) > 0).then_some(()));
     running.0.kill().expect("it can be killed");
     running.0.wait().expect("it ends");
-    within("no process of it is left", || processes_in(&place) == 0);
+    within(Duration::from_secs(60), "no process of it is left", || {
+        (processes_in(&place) == 0).then_some(())
+    });
 }

@@ -5,7 +5,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -156,27 +156,5 @@ impl Server for Etcd {
         self.instance.launch(&mut command, |_| TcpStream::connect_timeout(&client, ANSWER).is_ok())
     }
 
-    fn stop(&mut self) -> Result<(), ServerError> {
-        self.instance.stop(Signal::TERM)
-    }
-
-    fn kill(&mut self) -> Result<(), ServerError> {
-        self.instance.kill()
-    }
-
-    fn freeze(&mut self) -> Result<(), ServerError> {
-        self.instance.freeze()
-    }
-
-    fn resume(&mut self) -> Result<(), ServerError> {
-        self.instance.resume()
-    }
-
-    fn directory(&self) -> &Path {
-        self.instance.directory()
-    }
-
-    fn cpu_time(&self) -> Duration {
-        self.instance.cpu_time()
-    }
+    crate::instance::strikes!(Signal::TERM);
 }

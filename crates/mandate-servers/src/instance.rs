@@ -13,6 +13,37 @@ use crate::home::Home;
 use crate::user::User;
 use crate::{ServerError, processes, programs, system};
 
+/// What can be done to a server, for its `impl Server`: it is done to its `instance`. Only the signal that ends it in
+/// good order differs.
+macro_rules! strikes {
+    ($stop:expr) => {
+        fn stop(&mut self) -> Result<(), $crate::ServerError> {
+            self.instance.stop($stop)
+        }
+
+        fn kill(&mut self) -> Result<(), $crate::ServerError> {
+            self.instance.kill()
+        }
+
+        fn freeze(&mut self) -> Result<(), $crate::ServerError> {
+            self.instance.freeze()
+        }
+
+        fn resume(&mut self) -> Result<(), $crate::ServerError> {
+            self.instance.resume()
+        }
+
+        fn directory(&self) -> &std::path::Path {
+            self.instance.directory()
+        }
+
+        fn cpu_time(&self) -> std::time::Duration {
+            self.instance.cpu_time()
+        }
+    };
+}
+pub(crate) use strikes;
+
 /// Between two looks at what is waited for.
 const LOOK: Duration = Duration::from_millis(5);
 

@@ -238,27 +238,5 @@ impl Server for Node {
         self.until_started()
     }
 
-    fn stop(&mut self) -> Result<(), ServerError> {
-        self.instance.stop(Signal::TERM)
-    }
-
-    fn kill(&mut self) -> Result<(), ServerError> {
-        self.instance.kill()
-    }
-
-    fn freeze(&mut self) -> Result<(), ServerError> {
-        self.instance.freeze()
-    }
-
-    fn resume(&mut self) -> Result<(), ServerError> {
-        self.instance.resume()
-    }
-
-    fn directory(&self) -> &Path {
-        self.instance.directory()
-    }
-
-    fn cpu_time(&self) -> Duration {
-        self.instance.cpu_time()
-    }
+    crate::instance::strikes!(Signal::TERM);
 }

@@ -1,9 +1,8 @@
 //! A private PostgreSQL.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
@@ -154,28 +153,6 @@ impl Server for Postgres {
         self.instance.launch(&mut command, is_ready)
     }
 
-    fn stop(&mut self) -> Result<(), ServerError> {
-        // "Fast": clients are disconnected.
-        self.instance.stop(Signal::INT)
-    }
-
-    fn kill(&mut self) -> Result<(), ServerError> {
-        self.instance.kill()
-    }
-
-    fn freeze(&mut self) -> Result<(), ServerError> {
-        self.instance.freeze()
-    }
-
-    fn resume(&mut self) -> Result<(), ServerError> {
-        self.instance.resume()
-    }
-
-    fn directory(&self) -> &Path {
-        self.instance.directory()
-    }
-
-    fn cpu_time(&self) -> Duration {
-        self.instance.cpu_time()
-    }
+    // "Fast": clients are disconnected.
+    crate::instance::strikes!(Signal::INT);
 }

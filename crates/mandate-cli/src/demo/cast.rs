@@ -19,7 +19,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
-use crate::certs::{self, CertsArgs};
+use crate::certs;
 use crate::init::MemberFile;
 
 /// Where the members are, as far as delays go.
@@ -89,14 +89,7 @@ impl Cast {
             tempfile::Builder::new().prefix("mandate-demo-").tempdir().context("no directory")?;
         let sweeper = sweeper(directory.path())?;
         let ids: Vec<_> = (1..=PLACES.len() as u32).map(MemberId::new).collect();
-        certs::make(&CertsArgs {
-            group: "demo".into(),
-            dir: directory.path().join("certs"),
-            days: 1,
-            renew: false,
-            rotation: Default::default(),
-            members: ids.clone(),
-        })?;
+        certs::make_for_a_day("demo", directory.path(), &ids)?;
         let blocks = (LAST_PORT - FIRST_PORT) / BLOCK;
         let first = FIRST_PORT + std::process::id() % blocks * BLOCK;
         let mut ports = (first..LAST_PORT).filter_map(|port| u16::try_from(port).ok());

@@ -19,7 +19,7 @@ use mandate_runtime::{Election, Start};
 use tokio::runtime::Runtime;
 
 use super::guarantee_text;
-use crate::certs::{self, CertsArgs};
+use crate::certs;
 use crate::init::{self, MemberFile};
 use crate::node::{NodeConfig, start_peer};
 
@@ -67,14 +67,7 @@ pub(super) struct PeerGroup {
 impl PeerGroup {
     pub(super) fn make(peers: Peers, size: u32, directory: &Path) -> anyhow::Result<Self> {
         let members: Vec<_> = (1..=size).map(MemberId::new).collect();
-        certs::make(&CertsArgs {
-            group: GROUP.into(),
-            dir: directory.join("certs"),
-            days: 1,
-            renew: false,
-            rotation: Default::default(),
-            members: members.clone(),
-        })?;
+        certs::make_for_a_day(GROUP, directory, &members)?;
         let mut ports = free_ports(members.len() * 4)?.into_iter();
         let mut listening = || members.iter().copied().zip(ports.by_ref()).collect();
         let [listen, apis, twins, twin_apis]: [BTreeMap<MemberId, SocketAddr>; 4] =

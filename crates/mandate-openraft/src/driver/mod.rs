@@ -72,6 +72,9 @@ pub enum NotDriven {
 /// use mandate_runtime::Election;
 /// use openraft::{Raft, RaftTypeConfig};
 ///
+/// # async fn send(_: MemberId, _: Request) -> Result<Answer, Box<dyn Error + Send + Sync>> {
+/// #     Err("nobody is connected in an example".into())
+/// # }
 /// /// Whatever the service speaks with its members already.
 /// struct MyRpc;
 ///
@@ -81,8 +84,8 @@ pub enum NotDriven {
 ///         to: MemberId,
 ///         request: Request,
 ///     ) -> Result<Answer, Box<dyn Error + Send + Sync>> {
-///         # let _ = (to, request);
-///         todo!("send it as one more message, and have the other side call Driver::answer")
+///         // As one more message of its own; the other side calls `Driver::answer`.
+///         send(to, request).await
 ///     }
 /// }
 ///

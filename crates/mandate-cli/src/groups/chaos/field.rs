@@ -23,7 +23,7 @@ use mandate_runtime::Start;
 use super::disk::{Disk, leave_mounts};
 use super::ground::Ground;
 use super::storm::{self, Kind, Strike};
-use crate::certs::{self, CertsArgs};
+use crate::certs;
 use crate::groups::guarantee_text;
 use crate::groups::peer::{GROUP, election, member_command};
 use crate::init::{self, MemberFile};
@@ -166,14 +166,7 @@ struct FieldGroup {
 impl FieldGroup {
     fn make(field: &Field, size: u32, directory: &Path) -> anyhow::Result<Self> {
         let members: Vec<_> = (1..=size).map(MemberId::new).collect();
-        certs::make(&CertsArgs {
-            group: GROUP.into(),
-            dir: directory.join("certs"),
-            days: 1,
-            renew: false,
-            rotation: Default::default(),
-            members: members.clone(),
-        })?;
+        certs::make_for_a_day(GROUP, directory, &members)?;
         let group = FieldGroup {
             program: std::env::current_exe().context("could not find this program")?,
             directory: directory.to_owned(),

@@ -16,7 +16,7 @@ use mandate_lab::wan::{Host, Wan};
 use mandate_proto::identity::MemberId;
 use tempfile::TempDir;
 
-use crate::certs::{self, CertsArgs};
+use crate::certs;
 use crate::client::Client;
 use crate::groups::chaos::field::SITES;
 use crate::init::MemberFile;
@@ -58,14 +58,7 @@ impl Daemons {
         let wan = Wan::start(&topology, seed)?;
         let directory = tempfile::Builder::new().prefix("mandate-quality-").tempdir()?;
         let ids: Vec<_> = (1..=members).map(MemberId::new).collect();
-        certs::make(&CertsArgs {
-            group: GROUP.into(),
-            dir: directory.path().join("certs"),
-            days: 1,
-            renew: false,
-            rotation: Default::default(),
-            members: ids.clone(),
-        })?;
+        certs::make_for_a_day(GROUP, directory.path(), &ids)?;
         let mut daemons =
             Daemons { wan, directory, processes: BTreeMap::new(), said: Arc::default() };
         for me in &ids {

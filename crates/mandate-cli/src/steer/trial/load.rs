@@ -44,7 +44,7 @@ impl Load {
         rate: f64,
         serving: [u32; 3],
     ) -> anyhow::Result<Self> {
-        let load = Load {
+        let mut load = Load {
             written: Arc::default(),
             targets: serving.map(|server| Arc::new(AtomicU32::new(server))),
             ends: Arc::default(),
@@ -54,7 +54,6 @@ impl Load {
             .iter()
             .map(|(server, url)| Ok((*server, Endpoint::new(url, &Access::default())?)))
             .collect::<anyhow::Result<_>>()?;
-        let mut load = load;
         for (centre, server) in serving.into_iter().enumerate() {
             let rate = rate * distribution.share(centre);
             if rate == 0.0 {

@@ -17,7 +17,7 @@ use mandate_servers::Server;
 use mandate_servers::etcd::{Etcd, EtcdConfig};
 use tempfile::TempDir;
 
-use crate::certs::{self, CertsArgs};
+use crate::certs;
 use crate::init::MemberFile;
 
 /// Each host has an address of its own, so all can have the same ports.
@@ -168,14 +168,7 @@ impl Stage {
     /// Starts a sidecar beside each member.
     pub(super) fn steer(&mut self, tables: &str) -> anyhow::Result<()> {
         let members: Vec<_> = self.up().map(MemberId::new).collect();
-        certs::make(&CertsArgs {
-            group: "lab".into(),
-            dir: self.directory.path().join("certs"),
-            days: 1,
-            renew: false,
-            rotation: Default::default(),
-            members: members.clone(),
-        })?;
+        certs::make_for_a_day("lab", self.directory.path(), &members)?;
         for me in members.iter().copied() {
             let at = |member: MemberId| {
                 SocketAddr::from((address(&self.wan, member.get()), SIDECAR_PORT))

@@ -18,24 +18,24 @@ use crate::protocol::Order;
 use crate::subject::Ability;
 
 /// How often a handover may be tried to show that it is fast.
-const ATTEMPTS: u32 = 3;
+const ATTEMPTS: u32 = 5;
 
 /// How long a member may take to end. The runtime lets go of a driver after two seconds, and engines
 /// have last words and links to end; more is a hang.
 const SHUTDOWN: Duration = Duration::from_secs(6);
 
 /// Has leaders give up until one's successor acts within half a lease; how long the fastest took.
+/// `give_up` tells when it asked the leader to.
 fn at_once(
     trial: &Trial<'_>,
     group: &mut Group,
-    mut give_up: impl FnMut(&mut Group, Act) -> Result<(), Failure>,
+    mut give_up: impl FnMut(&mut Group, Act) -> Result<u64, Failure>,
 ) -> Result<Duration, Failure> {
     let mut fastest = Duration::MAX;
     let mut attempts = 0;
     for _ in 0..ATTEMPTS * 3 {
         let leader = group.settle()?;
-        let began = now();
-        give_up(group, leader)?;
+        let began = give_up(group, leader)?;
         let next = group.next(leader.term)?;
         // Where the others do not agree in time, or have not joined yet, as on a busy host, the one that gave up may
         // be elected again, in a higher term.
@@ -75,9 +75,10 @@ pub(super) fn resignation(trial: &Trial<'_>) -> Proof {
     let mut group = trial.group()?;
     let mut resigned = Vec::new();
     let fastest = at_once(trial, &mut group, |group, leader| {
+        let began = now();
         must(group, leader.member, Order::Resign)?;
         resigned.push((leader, now()));
-        Ok(())
+        Ok(began)
     })?;
     // Under another leader, the one that resigned has every chance to act.
     group.settle()?;
@@ -194,7 +195,9 @@ pub(super) fn cancelled_work(trial: &Trial<'_>) -> Proof {
     let fastest = at_once(trial, &mut group, |group, leader| {
         must(group, leader.member, Order::Lead)?;
         group.works(leader.member, leader.term)?;
-        must(group, leader.member, Order::Cancel)
+        let began = now();
+        must(group, leader.member, Order::Cancel)?;
+        Ok(began)
     })?;
     // The handle whose work was cancelled still works.
     if group.settle()?.member != leader.member {
@@ -213,7 +216,8 @@ pub(super) fn shutdown(trial: &Trial<'_>) -> Proof {
         let status = group.ended(leader.member)?;
         ensure(status.success(), || format!("{} ended with {status}", leader.member))?;
         slowest = slowest.max(Duration::from_nanos(now() - began));
-        Ok(group.restart(leader.member, Start::Stored)?)
+        group.restart(leader.member, Start::Stored)?;
+        Ok(began)
     })?;
     ensure(slowest < SHUTDOWN, || format!("a shutdown took {slowest:?}"))?;
     conclude(group, format!("the next acted after {fastest:.1?}, ended after {slowest:.1?}"))

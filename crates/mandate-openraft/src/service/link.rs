@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -36,6 +37,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Where a call's answer goes.
 type Answered = oneshot::Sender<io::Result<Reply>>;
 
+/// What comes of a question that was sent. If it fails, whether the question has been acted upon is not known.
+pub(crate) type Answer = Pin<Box<dyn Future<Output = io::Result<Reply>> + Send>>;
+
 /// A way to ask a member. Cheap to clone; the connection ends with the last of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
@@ -52,12 +56,20 @@ impl Link {
         Link { calls, under_way: Arc::new(Semaphore::new(UNDER_WAY)) }
     }
 
-    /// Asks. If this fails after the call was sent, whether it has been acted upon is not known.
-    pub(crate) async fn call(&self, request: Request) -> io::Result<Reply> {
-        let _under_way = self.under_way.acquire().await.map_err(|_| ended())?;
+    /// Sends a question; what comes is its answer. Questions of one caller arrive in their order.
+    pub(crate) async fn send(&self, request: Request) -> io::Result<Answer> {
+        let place = self.under_way.clone().acquire_owned().await.map_err(|_| ended())?;
         let (answered, answer) = oneshot::channel();
         self.calls.send((request, answered)).await.map_err(|_| ended())?;
-        answer.await.map_err(|_| ended())?
+        Ok(Box::pin(async move {
+            let _place = place;
+            answer.await.map_err(|_| ended())?
+        }))
+    }
+
+    /// Asks. If this fails after the call was sent, whether it has been acted upon is not known.
+    pub(crate) async fn call(&self, request: Request) -> io::Result<Reply> {
+        self.send(request).await?.await
     }
 }
 

@@ -34,6 +34,8 @@ pub enum Mutant {
     UnforcedLog,
     /// A leader that is restarted goes on leading without an election, as openraft would have it.
     RestoredLeaders,
+    /// A follower is taken to have what it was sent.
+    UnheardFollowers,
 }
 
 /// A member of the service, as its connections see it.
@@ -46,6 +48,8 @@ pub(crate) struct Member {
     pub(crate) batcher: Batcher,
     pub(crate) store: Store,
     pub(crate) load: Load,
+    /// If not, it serves only where the election's winner leads.
+    pub(crate) interim_serves: bool,
     pub(crate) mutant: Option<Mutant>,
 }
 
@@ -107,7 +111,10 @@ impl Member {
         loop {
             let leader = metrics.borrow_and_update().current_leader;
             let attempt = match leader {
-                Some(leader) if leader == self.node() => self.here(wanted, until).await,
+                Some(leader) if leader == self.node() => match self.may_serve() {
+                    true => self.here(wanted, until).await,
+                    false => Attempt::Elsewhere(None),
+                },
                 Some(leader) if !way.passed_on => self.there(wanted, leader, until).await,
                 leader => Attempt::Elsewhere(leader),
             };
@@ -133,6 +140,11 @@ impl Member {
             let pause = AGAIN.min(until - Instant::now());
             let _ = timeout(pause, metrics.changed()).await;
         }
+    }
+
+    /// Whether this member serves if it leads Raft.
+    fn may_serve(&self) -> bool {
+        self.interim_serves || self.election.state().borrow().mandate().is_some()
     }
 
     /// This member leads, as far as it knows.

@@ -13,12 +13,14 @@
 //! | `log` | log and vote on disk, forced together |
 //! | [`wire`] | messages as bytes |
 //! | `link`, `network` | connections to members; Raft's and the driver's messages over them |
+//! | `pipeline` | goes ahead of Raft to a follower |
 //! | `server` | answers connections |
 //! | `batch` | writes that wait together become one entry |
 //! | `member` | what is done with a client's request |
 //! | `load` | request rates and latencies, for the oracles |
 //! | [`node`] | all of it, as one process |
 //! | [`client`] | asks it |
+//! | [`program`] | both, as commands |
 //!
 //! # What a member holds at most
 //!
@@ -46,6 +48,8 @@ mod machine;
 mod member;
 mod network;
 pub mod node;
+mod pipeline;
+pub mod program;
 mod server;
 mod snapshot;
 mod state;

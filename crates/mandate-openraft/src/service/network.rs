@@ -16,9 +16,12 @@ use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse,
     VoteRequest, VoteResponse,
 };
-use openraft::{BasicNode, SnapshotSegmentId};
+use openraft::{BasicNode, LogId, SnapshotSegmentId, Vote};
 
 use super::link::Link;
+use super::log::Log;
+use super::member::Mutant;
+use super::pipeline::Pipeline;
 use super::types::Kv;
 use super::wire::{Piece, Reply, Request};
 use crate::driver::{Answer, Messenger, Request as DriverRequest};
@@ -27,26 +30,38 @@ use crate::driver::{Answer, Messenger, Request as DriverRequest};
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// The other members.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Peers {
     links: Arc<BTreeMap<u64, Link>>,
+    log: Log,
+    /// A bug put back.
+    trusts_sending: bool,
 }
 
 impl Peers {
     /// Links to all but one of a service's members, by their addresses.
-    pub(crate) fn new(service: &str, me: u64, addresses: &BTreeMap<u64, String>) -> Self {
+    pub(crate) fn new(
+        service: &str,
+        me: u64,
+        addresses: &BTreeMap<u64, String>,
+        log: Log,
+        mutant: Option<Mutant>,
+    ) -> Self {
         let others = addresses.iter().filter(|(id, _)| **id != me);
         let link = |(id, address): (&u64, &String)| {
             (*id, Link::new(address.as_str().into(), service, *id))
         };
-        Peers { links: Arc::new(others.map(link).collect()) }
+        let trusts_sending = mutant == Some(Mutant::UnheardFollowers);
+        Peers { links: Arc::new(others.map(link).collect()), log, trusts_sending }
     }
 
     /// Asks a member.
     pub(crate) async fn call(&self, to: u64, request: Request) -> io::Result<Reply> {
-        let link = self.links.get(&to);
-        let link = link.ok_or_else(|| io::Error::other(format!("there is no member {to}")))?;
-        link.call(request).await
+        self.link(to)?.call(request).await
+    }
+
+    fn link(&self, to: u64) -> io::Result<&Link> {
+        self.links.get(&to).ok_or_else(|| io::Error::other(format!("there is no member {to}")))
     }
 }
 
@@ -67,7 +82,7 @@ impl RaftNetworkFactory<Kv> for Peers {
     type Network = Peer;
 
     async fn new_client(&mut self, target: u64, _: &BasicNode) -> Peer {
-        Peer { target, peers: self.clone() }
+        Peer { target, peers: self.clone(), pipeline: None }
     }
 }
 
@@ -75,6 +90,8 @@ impl RaftNetworkFactory<Kv> for Peers {
 pub(crate) struct Peer {
     target: u64,
     peers: Peers,
+    /// What goes ahead of Raft to it.
+    pipeline: Option<Pipeline>,
 }
 
 impl Peer {
@@ -87,6 +104,14 @@ impl Peer {
             | io::ErrorKind::TimedOut => RPCError::Unreachable(Unreachable::new(&error)),
             _ => RPCError::Network(NetworkError::new(&error)),
         })
+    }
+}
+
+impl Peer {
+    fn go_ahead(&self, vote: Vote<u64>, acknowledged: LogId<u64>) -> Option<Pipeline> {
+        let Peers { log, trusts_sending, .. } = &self.peers;
+        let link = self.peers.link(self.target).ok()?.clone();
+        Pipeline::start(link, log.clone(), vote, acknowledged, *trusts_sending)
     }
 }
 
@@ -108,8 +133,21 @@ impl RaftNetwork<Kv> for Peer {
         rpc: AppendEntriesRequest<Kv>,
         _: RPCOption,
     ) -> Result<AppendEntriesResponse<u64>, RPCError<u64, BasicNode, RaftError<u64>>> {
+        if let Some(pipeline) = &mut self.pipeline {
+            if let Some(known) = pipeline.stand_in(&rpc).await {
+                return Ok(known);
+            }
+            // What asks nothing but whether the follower is there does not end it.
+            self.pipeline.take_if(|_| !rpc.entries.is_empty());
+        }
+        let (vote, last) = (rpc.vote, rpc.entries.last().map(|entry| entry.log_id));
         match self.call(Request::Append(rpc)).await? {
-            Reply::Append(response) => Ok(response),
+            Reply::Append { response, .. } => {
+                if let (AppendEntriesResponse::Success, Some(last)) = (&response, last) {
+                    self.pipeline = self.go_ahead(vote, last);
+                }
+                Ok(response)
+            }
             other => Err(strange(&other)),
         }
     }

@@ -53,6 +53,9 @@ pub struct NodeConfig {
     /// How many entries that are in a snapshot are kept in the log, for followers that lag a little. Default of the
     /// program: 5,000.
     pub keep_entries: u64,
+    /// Whether a leader that the election did not want serves until the winner has caught up. True but for
+    /// comparison: if not, the service waits for the winner, as in POLE's paper.
+    pub interim_serves: bool,
     /// A bug to put back; `None` but for tests.
     pub mutant: Option<Mutant>,
 }
@@ -126,9 +129,8 @@ impl Node {
         let listener = listener.map_err(|error| NodeError::Listen(address.clone(), error))?;
         let by_node = |(id, address): (&MemberId, &String)| (u64::from(id.get()), address.clone());
         let addresses: BTreeMap<_, _> = config.addresses.iter().map(by_node).collect();
-        let peers = Peers::new(&config.service, node, &addresses);
-
         let (log, machine) = storage(&config)?;
+        let peers = Peers::new(&config.service, node, &addresses, log.clone(), config.mutant);
         let store = machine.store();
         let raft = Raft::new(node, raft_config(&config)?, peers.clone(), log, machine).await;
         let raft = raft.map_err(|error| NodeError::Raft(error.to_string()))?;
@@ -139,8 +141,18 @@ impl Node {
         let driver =
             Driver::start(raft.clone(), &election, me, members, peers.clone(), config.driver)?;
         let batcher = Batcher::start(raft.clone(), driver.gate().clone());
-        let (load, mutant) = (Load::default(), config.mutant);
-        let member = Member { me, raft, driver, election, peers, batcher, store, load, mutant };
+        let member = Member {
+            me,
+            raft,
+            driver,
+            election,
+            peers,
+            batcher,
+            store,
+            load: Load::default(),
+            interim_serves: config.interim_serves,
+            mutant: config.mutant,
+        };
         let member = Arc::new(member);
 
         if is_new && config.addresses.keys().next() == Some(&me) {

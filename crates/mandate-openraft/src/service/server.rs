@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{SinkExt, StreamExt};
 use openraft::error::{InstallSnapshotError, RaftError};
@@ -102,10 +102,16 @@ async fn answer(member: &Member, request: Request) -> Reply {
             Ok(response) => Reply::Vote(response),
             Err(error) => Reply::Refused(error.to_string()),
         },
-        Request::Append(request) => match member.raft.append_entries(request).await {
-            Ok(response) => Reply::Append(response),
-            Err(error) => Reply::Refused(error.to_string()),
-        },
+        Request::Append(request) => {
+            let began = Instant::now();
+            match member.raft.append_entries(request).await {
+                Ok(response) => {
+                    let took_us = u32::try_from(began.elapsed().as_micros()).unwrap_or(u32::MAX);
+                    Reply::Append { response, took_us }
+                }
+                Err(error) => Reply::Refused(error.to_string()),
+            }
+        }
         Request::Piece(piece) => take(member, *piece).await,
         Request::Driver(request) => Reply::Driver(member.driver.answer(request).await),
         Request::Write { command, way } => member.write(command, way).await,

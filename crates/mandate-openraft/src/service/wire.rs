@@ -21,7 +21,7 @@ use super::types::{Command, Kv, Outcome};
 use crate::driver::{Answer, Request as DriverRequest};
 
 /// Rises with every change of a message.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// No frame is longer: a megabyte of entries and one value on top of it, or a piece of a snapshot.
 pub const MAX_FRAME: usize = 8 << 20;
@@ -98,7 +98,11 @@ pub(crate) struct Way {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
     Vote(VoteResponse<u64>),
-    Append(AppendEntriesResponse<u64>),
+    Append {
+        response: AppendEntriesResponse<u64>,
+        /// How long it took, in microseconds.
+        took_us: u32,
+    },
     Piece(InstallSnapshotResponse<u64>),
     /// Another snapshot is being received; begin again.
     OtherSnapshot,

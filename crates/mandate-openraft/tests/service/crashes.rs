@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use mandate_openraft::service::Client;
+use rustix::process::Signal;
 use tokio::task::JoinHandle;
 
 use crate::cluster::{Cluster, p};
@@ -134,4 +135,32 @@ async fn no_acknowledged_write_is_lost_when_all_are_killed_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_is_not_forced_to_disk_is_found_out() {
     assert_ne!(all_at_once(&["--mutant", "unforced-log"]).await, 0);
+}
+
+/// Writes while both others are stopped: how many writes the leader acknowledges.
+async fn alone(extra: &[&str]) -> usize {
+    let cluster = Cluster::start(3, extra);
+    let leader = cluster.settled().await;
+    let mut client = cluster.client(leader, Duration::from_millis(300));
+    for number in 0..50 {
+        client.put("key", format!("{number}").into_bytes()).await.unwrap();
+    }
+    let others = cluster.members().filter(|id| *id != leader);
+    others.for_each(|id| cluster.signal(id, Signal::STOP));
+    let mut acknowledged = 0;
+    for number in 0..3 {
+        let written = client.put("key", format!("alone {number}").into_bytes()).await;
+        acknowledged += usize::from(written.is_ok());
+    }
+    acknowledged
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_acknowledged_that_no_follower_has() {
+    assert_eq!(alone(&[]).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_trusts_what_it_has_sent_is_found_out() {
+    assert_ne!(alone(&["--mutant", "unheard-followers"]).await, 0);
 }

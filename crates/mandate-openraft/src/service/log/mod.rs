@@ -22,7 +22,7 @@ use std::sync::Arc;
 use openraft::storage::{LogFlushed, RaftLogStorage};
 use openraft::{LogId, LogState, RaftLogReader, StorageError, StorageIOError, Vote};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_blocking;
 
 use super::member::Mutant;
@@ -69,6 +69,22 @@ impl Log {
         let work = writer::start(database.clone(), tail.clone(), QUEUE, unforced)?;
         let restores_leaders = mutant == Some(Mutant::RestoredLeaders);
         Ok(Log { database, tail, work, restores_leaders })
+    }
+
+    /// Is told whenever something was appended.
+    pub(crate) fn appended(&self) -> watch::Receiver<()> {
+        self.tail.appended()
+    }
+
+    /// The index of the last entry that is in memory.
+    pub(crate) fn last_recent(&self) -> Option<u64> {
+        self.tail.last().map(|last| last.index)
+    }
+
+    /// Entries from this one on, at most so many bytes, or one; `None` if the first is not in memory.
+    pub(crate) fn recent(&self, from: u64, max_bytes: usize) -> Option<Vec<Entry>> {
+        let (first, entries) = self.tail.read(from, u64::MAX, max_bytes);
+        (first <= from).then_some(entries)
     }
 
     fn fact<T: serde::de::DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {

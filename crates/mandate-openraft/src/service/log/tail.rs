@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use openraft::LogId;
+use tokio::sync::watch;
 
 use super::Entry;
 
@@ -16,6 +17,8 @@ const ROOM: usize = 16 << 20;
 #[derive(Default)]
 pub(super) struct Tail {
     kept: Mutex<Kept>,
+    /// Changes whenever something is appended.
+    appended: watch::Sender<()>,
 }
 
 #[derive(Default)]
@@ -37,6 +40,13 @@ impl Tail {
         kept.bytes += bytes;
         let index = entry.log_id.index;
         kept.entries.insert(index, Held { entry, bytes, stored: false });
+        drop(kept);
+        self.appended.send_replace(());
+    }
+
+    /// Is told whenever something was appended.
+    pub(super) fn appended(&self) -> watch::Receiver<()> {
+        self.appended.subscribe()
     }
 
     /// Those are on disk: the oldest may go.

@@ -1,0 +1,229 @@
+//! The service as a program: a member's process, and a client's commands. `mandate-kv` and `mandate lab kv` are this.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Subcommand;
+use mandate_peer::PeerSetup;
+use mandate_peer::links::Identity;
+use mandate_proto::identity::MemberId;
+use mandate_proto::oracle::{Oracle, Preference};
+use mandate_proto::pole::installation::Guarantee;
+use mandate_proto::pole::member::Config;
+use mandate_runtime::Start;
+
+use super::{Client, Mutant, Node, NodeConfig, RaftTiming};
+use crate::driver::DriverConfig;
+
+/// What the program does.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a member.
+    Node(Box<NodeArgs>),
+    /// Set a key.
+    Put {
+        /// Which service.
+        #[command(flatten)]
+        service: ServiceArgs,
+        /// The key.
+        key: String,
+        /// The value.
+        value: String,
+    },
+    /// Show what a key has.
+    Get {
+        /// Which service.
+        #[command(flatten)]
+        service: ServiceArgs,
+        /// The key.
+        key: String,
+    },
+    /// Show how each member is.
+    Status {
+        /// Which service.
+        #[command(flatten)]
+        service: ServiceArgs,
+    },
+}
+
+/// Which service.
+#[derive(Debug, clap::Args)]
+pub struct ServiceArgs {
+    /// The service's name, which the members' certificates carry, too.
+    #[arg(long, default_value = "kv")]
+    service: String,
+    /// Where a member answers, such as p1=127.0.0.1:7001; once for each.
+    #[arg(long = "at", value_name = "MEMBER=HOST:PORT", value_parser = named, required = true)]
+    addresses: Vec<(MemberId, String)>,
+}
+
+/// A member.
+#[derive(Debug, clap::Args)]
+pub struct NodeArgs {
+    #[command(flatten)]
+    service: ServiceArgs,
+    /// Which member this is.
+    #[arg(long)]
+    me: MemberId,
+    /// Where log, snapshots and the election's state are kept.
+    #[arg(long)]
+    directory: PathBuf,
+    /// Where a member's election listens; once for each.
+    #[arg(long = "peer", value_name = "MEMBER=HOST:PORT", value_parser = named, required = true)]
+    peers: Vec<(MemberId, String)>,
+    /// The authority's certificate, this member's and its key, in PEM files.
+    #[arg(long, num_args = 3, value_names = ["CA", "CERTIFICATE", "KEY"], required = true)]
+    papers: Vec<PathBuf>,
+    /// Take part for the first time.
+    #[arg(long)]
+    new: bool,
+    /// How leaders are chosen, such as "latency/10ms, history".
+    #[arg(long, default_value = "history")]
+    oracle: String,
+    /// What the operator thinks of this member as a leader: a number, or never.
+    #[arg(long, default_value = "0")]
+    preference: String,
+    /// Within how long a leader's crash is noticed.
+    #[arg(long, default_value = "1s", value_parser = humantime::parse_duration)]
+    detect: Duration,
+    /// Time between the election's heartbeats.
+    #[arg(long, default_value = "100ms", value_parser = humantime::parse_duration)]
+    interval: Duration,
+    /// How long Raft is left without a leader, or without anyone who directs it, before it elects by itself.
+    #[arg(long, default_value = "3s", value_parser = humantime::parse_duration)]
+    patience: Duration,
+    /// Raft's own timing for members far from each other.
+    #[arg(long)]
+    wan: bool,
+    /// Serve only where the election's winner leads, and nobody meanwhile; for comparison.
+    #[arg(long)]
+    no_interim: bool,
+    /// After how many entries a snapshot is made.
+    #[arg(long, default_value_t = 10_000)]
+    snapshot_every: u64,
+    /// How many entries that are in a snapshot are kept in the log.
+    #[arg(long, default_value_t = 5_000)]
+    keep_entries: u64,
+    /// End when the input ends: with whoever has started it.
+    #[arg(long)]
+    attended: bool,
+    /// Put a bug back.
+    #[arg(long, value_parser = mutant)]
+    mutant: Option<Mutant>,
+}
+
+fn named(text: &str) -> Result<(MemberId, String), String> {
+    let (id, address) = text.split_once('=').ok_or("expected MEMBER=HOST:PORT")?;
+    Ok((id.parse().map_err(|error| format!("{error}"))?, address.to_owned()))
+}
+
+fn mutant(text: &str) -> Result<Mutant, &'static str> {
+    match text {
+        "stale-reads" => Ok(Mutant::StaleReads),
+        "unforced-log" => Ok(Mutant::UnforcedLog),
+        "restored-leaders" => Ok(Mutant::RestoredLeaders),
+        "unheard-followers" => Ok(Mutant::UnheardFollowers),
+        _ => Err("there are stale-reads, unforced-log, restored-leaders and unheard-followers"),
+    }
+}
+
+/// Does it.
+pub fn run(command: Command) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Runtime::new().context("cannot start a runtime")?;
+    runtime.block_on(async {
+        match command {
+            Command::Node(args) => node(*args).await,
+            Command::Put { service, key, value } => {
+                Ok(client(&service)?.put(key, value.into_bytes()).await?)
+            }
+            Command::Get { service, key } => {
+                let value = client(&service)?.get(key.as_str()).await?;
+                let value = value.with_context(|| format!("there is no {key}"))?;
+                Ok(std::io::stdout().write_all(&value)?)
+            }
+            Command::Status { service } => status(&service).await,
+        }
+    })
+}
+
+fn client(args: &ServiceArgs) -> anyhow::Result<Client> {
+    let addresses: BTreeMap<_, _> = args.addresses.iter().cloned().collect();
+    let first = *addresses.keys().next().context("there are no members")?;
+    Ok(Client::new(&args.service, &addresses, first, Duration::from_secs(10))?)
+}
+
+async fn status(args: &ServiceArgs) -> anyhow::Result<()> {
+    let client = client(args)?;
+    let mut out = std::io::stdout();
+    for (id, _) in &args.addresses {
+        match client.status(*id).await {
+            Ok(status) => writeln!(out, "{id}: {status:?}")?,
+            Err(error) => writeln!(out, "{id}: {error}")?,
+        }
+    }
+    Ok(())
+}
+
+async fn node(args: NodeArgs) -> anyhow::Result<()> {
+    let attended = args.attended;
+    let node = Node::start(config(args)?).await?;
+    writeln!(std::io::stdout(), "ready")?;
+    if attended {
+        std::thread::spawn(|| {
+            let _ = std::io::stdin().lines().count();
+            std::process::exit(0);
+        });
+    }
+    let mut end = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        _ = end.recv() => {}
+        interrupted = tokio::signal::ctrl_c() => interrupted?,
+    }
+    node.shutdown().await;
+    Ok(())
+}
+
+fn config(args: NodeArgs) -> anyhow::Result<NodeConfig> {
+    let addresses: BTreeMap<_, _> = args.service.addresses.into_iter().collect();
+    let mut peers: BTreeMap<_, _> = args.peers.into_iter().collect();
+    let listen = peers.remove(&args.me).context("there is no --peer for this member itself")?;
+    let listen: SocketAddr = listen.parse().with_context(|| format!("{listen} is no address"))?;
+    let [ca, chain, key] = &args.papers[..] else { anyhow::bail!("--papers takes three files") };
+    let oracle: Oracle =
+        args.oracle.parse().with_context(|| format!("{} is no oracle", args.oracle))?;
+    let preference = match args.preference.as_str() {
+        "never" => Preference::Never,
+        number => {
+            Preference::Rank(number.parse().context("--preference takes a number, or never")?)
+        }
+    };
+    let members = addresses.keys().copied();
+    let election = Config::new(args.me, members, args.interval, args.detect)?
+        .with_guarantee(Guarantee::Fenced)?
+        .with_oracle(oracle)
+        .with_preference(preference);
+    Ok(NodeConfig {
+        election: PeerSetup {
+            group: args.service.service.clone(),
+            listen,
+            peers,
+            identity: Identity::from_files(ca, chain, key)?,
+            protocol: election.into(),
+            state: args.directory.join("election"),
+            start: if args.new { Start::New } else { Start::Stored },
+        },
+        service: args.service.service,
+        addresses,
+        directory: args.directory,
+        driver: DriverConfig { patience: args.patience, ..DriverConfig::default() },
+        timing: if args.wan { RaftTiming::WAN } else { RaftTiming::LAN },
+        snapshot_every: args.snapshot_every,
+        keep_entries: args.keep_entries,
+        interim_serves: !args.no_interim,
+        mutant: args.mutant,
+    })
+}

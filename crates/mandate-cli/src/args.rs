@@ -385,6 +385,15 @@ pub(crate) enum LabCommand {
     Rival(crate::rivals::RivalArgs),
     /// What steering brings to etcd, over three data centres.
     Steer(crate::steer::trial::TrialArgs),
+    /// The evaluation of POLE: a replicated service over wide-area links, led by whom scores elect.
+    Pole(crate::pole::PoleArgs),
+    /// How a replicated service fares while leadership moves, and beside etcd.
+    Service(crate::service::ServiceArgs),
+    /// The replicated key-value service that `pole` strikes: run a member, or ask one.
+    Kv {
+        #[command(subcommand)]
+        command: mandate_openraft::service::program::Command,
+    },
     /// Members of a rival: one process of `rival`.
     #[command(hide = true)]
     Crowd(crate::rivals::CrowdArgs),

@@ -22,11 +22,13 @@ mod mutants;
 mod node;
 mod oracle_rank;
 mod output;
+mod pole;
 mod qos_live;
 mod qos_measure;
 mod qos_plan;
 mod rivals;
 mod run;
+mod service;
 mod sim;
 mod sql;
 mod steer;
@@ -68,6 +70,9 @@ fn dispatch(args: Args) -> anyhow::Result<Exit> {
         Command::Lab { command: LabCommand::Actor(args) } => groups::actor::run(&args),
         Command::Lab { command: LabCommand::Rival(args) } => rivals::run(&args, format),
         Command::Lab { command: LabCommand::Steer(args) } => steer::trial::run(&args, format),
+        Command::Lab { command: LabCommand::Pole(args) } => pole::run(&args, format),
+        Command::Lab { command: LabCommand::Service(args) } => service::run(&args, format),
+        Command::Lab { command: LabCommand::Kv { command } } => pole::kv(command),
         Command::Lab { command: LabCommand::Crowd(args) } => rivals::run_crowd(&args),
         Command::Init(args) => init::run(&args, format),
         Command::Certs(args) => certs::run(&args, format),

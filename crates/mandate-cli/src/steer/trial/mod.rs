@@ -13,13 +13,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::value_parser;
+use mandate_lab::load::Measured;
+use mandate_lab::pole::deployment::{Deployment, FIRST, SERVERS};
 use serde::Serialize;
 
 use crate::args::positive_duration;
 use crate::exit::Exit;
 use crate::output::{self, Format};
-use deployment::{CENTRES, DISTRIBUTIONS, Distribution, Predicted, serves, topology};
-use load::{Load, Measured};
+use deployment::{DISTRIBUTIONS, Distribution, serves};
+use load::Clients;
 use stage::Stage;
 
 /// Clients and connections get used to a new leader before they are timed.
@@ -154,53 +156,50 @@ fn setting(
     mut tell: impl FnMut(),
 ) -> anyhow::Result<Setting> {
     let rate = f64::from(args.rate);
-    let predict = |down: &BTreeSet<u32>| {
-        Predicted::of(&topology(args.deployment.into(), distribution, rate, down), down)
-    };
+    let (deployment, shares) = (Deployment::numbered(args.deployment), distribution.shares());
+    let latency =
+        |leader: u32, down: &BTreeSet<u32>| deployment.predict(leader, &shares, down).mean_ms;
+    let best = |down: &BTreeSet<u32>| deployment.best(&shares, down, |it| it.mean_ms);
     let nobody = BTreeSet::new();
-    let mut stage =
-        Stage::start(&topology(args.deployment.into(), distribution, rate, &nobody), args.seed)?;
-    let serving = [0, 1, 2].map(|centre| serves(centre, &nobody).unwrap_or(0));
-    let load = Load::start(&stage.wan, &stage.urls(), distribution, rate, serving)?;
-    let mut time = |leader: u32, predicted: &Predicted| {
+    let mut stage = Stage::start(&deployment.topology(&shares, rate, &nobody), args.seed)?;
+    let serving = [0, 1, 2].map(|centre| serves(&deployment, centre, &nobody).unwrap_or(0));
+    let clients = Clients::start(&stage.etcd, &shares, rate, serving)?;
+    let mut time = |leader: u32, arithmetic_ms: f64| {
         std::thread::sleep(SETTLES);
-        let row = row(leader, predicted, load.measure(args.length));
+        let row = row(leader, arithmetic_ms, &clients.measure(args.length));
         tell();
         row
     };
-    let predicted = predict(&nobody);
     let mut placed = Vec::new();
-    for server in 1..=5 {
-        stage.place(server)?;
-        placed.push(time(server, &predicted)?);
+    for server in SERVERS {
+        stage.etcd.place(server)?;
+        placed.push(time(server, latency(server, &nobody))?);
     }
-    let best = predicted.best();
+    let wanted = best(&nobody);
     // From the worst place, whatever was tried last.
-    let worst = placed.iter().max_by(|a, b| a.arithmetic_ms.total_cmp(&b.arithmetic_ms));
-    let worst_at = worst.and_then(|row| row.leader[1..].parse().ok()).unwrap_or(1);
-    stage.place(worst_at)?;
+    let worst = SERVERS.max_by(|a, b| latency(*a, &nobody).total_cmp(&latency(*b, &nobody)));
+    stage.etcd.place(worst.unwrap_or(1))?;
     stage.steer(TABLES)?;
-    let steered_in = stage.until_leads(&best)?;
-    let leader = stage.leader().unwrap_or(best[0]);
-    let steered = time(leader, &predicted)?;
+    let steered_in = stage.until_leads(&wanted)?;
+    let leader = stage.etcd.leader().unwrap_or(wanted[0]);
+    let steered = time(leader, latency(leader, &nobody))?;
     // Of two that are equal, either may lead, and noise may move it.
-    let leader = stage.leader().unwrap_or(leader);
-    let stayed = best.contains(&leader);
+    let leader = stage.etcd.leader().unwrap_or(leader);
+    let stayed = wanted.contains(&leader);
 
     // Someone whose data centre has another member.
-    let has_neighbour = CENTRES.iter().any(|them| them.len() > 1 && them.contains(&leader));
-    let victim = if has_neighbour { leader } else { 5 };
+    let has_neighbour = deployment.centres[deployment.centre_of(leader)].len() > 1;
+    let victim = if has_neighbour { leader } else { FIRST };
     stage.crash(victim)?;
-    let down = stage.down();
+    let down = stage.etcd.down();
     for centre in 0..3 {
-        load.aim(centre, serves(centre, &down));
+        clients.aim(centre, serves(&deployment, centre, &down));
     }
-    let predicted = predict(&down);
-    let after_in = stage.until_leads(&predicted.best())?;
-    let next = stage.leader().unwrap_or(predicted.best()[0]);
-    let after = time(next, &predicted)?;
-    let is_best = |leader| predicted.best().contains(&leader);
-    let stayed = stayed && stage.leader().is_some_and(is_best);
+    let wanted = best(&down);
+    let after_in = stage.until_leads(&wanted)?;
+    let next = stage.etcd.leader().unwrap_or(wanted[0]);
+    let after = time(next, latency(next, &down))?;
+    let stayed = stayed && stage.etcd.leader().is_some_and(|leader| wanted.contains(&leader));
     let worst_ms = placed.iter().map(|row| row.mean_ms).fold(0.0, f64::max);
     Ok(Setting {
         requests: distribution.name,
@@ -217,13 +216,13 @@ fn setting(
     })
 }
 
-fn row(leader: u32, predicted: &Predicted, measured: Measured) -> anyhow::Result<Row> {
-    let mean_ms = measured.mean_ms.ok_or_else(|| anyhow::anyhow!("no write was done"))?;
+fn row(leader: u32, arithmetic_ms: f64, measured: &Measured) -> anyhow::Result<Row> {
+    let mean_ms = measured.mean_ms(None).ok_or_else(|| anyhow::anyhow!("no write was done"))?;
     Ok(Row {
         leader: format!("p{leader}"),
-        arithmetic_ms: predicted.latency(leader).unwrap_or(f64::NAN),
+        arithmetic_ms,
         mean_ms,
-        at_ms: measured.at_ms,
+        at_ms: [0, 1, 2].map(|centre| measured.mean_ms(Some(centre))),
     })
 }
 

@@ -1,0 +1,208 @@
+//! `mandate lab pole`: the evaluation of POLE, with its files; and `mandate lab kv`, the service that it strikes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::value_parser;
+use indicatif::ProgressBar;
+use mandate_lab::picture;
+use mandate_lab::pole::figures::{Figure, Grain, Plan};
+use mandate_lab::pole::results::Results;
+use mandate_lab::pole::stage::Program;
+use mandate_lab::pole::{Settings, crash, recovery, report};
+use mandate_openraft::service::program;
+use serde::Serialize;
+
+use crate::args::positive_duration;
+use crate::certs;
+use crate::exit::Exit;
+use crate::logging;
+use crate::output::{self, Format};
+
+/// The evaluation of POLE: a replicated key-value service over emulated wide-area links, led by whom scores elect.
+/// Needs root, for the network.
+///
+/// Without names of figures all are made: 4b, 6, 7a, 7b, 7c, 8a, 8b, and "open", the one that the paper leaves open.
+/// Runs are shorter than the paper's, and at fewer points; --paper makes them as long and as fine as there.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PoleArgs {
+    /// Which figures.
+    figures: Vec<Figure>,
+    /// Where report, pictures and tables go; made if it is not there.
+    #[arg(long, default_value = "lab-pole", value_name = "DIR")]
+    out: PathBuf,
+    /// As long, as often and as fine as in the paper: several hours.
+    #[arg(long, conflicts_with_all = ["rate", "before", "length", "runs", "least"])]
+    paper: bool,
+    /// As few points as show anything at all.
+    #[arg(long)]
+    least: bool,
+    /// Writes of one kilobyte a second, in all.
+    #[arg(long, default_value_t = 300, value_parser = value_parser!(u32).range(10..=5000), value_name = "N")]
+    rate: u32,
+    /// How long p5 leads before it is killed.
+    #[arg(long, default_value = "6s", value_parser = positive_duration, value_name = "TIME")]
+    before: Duration,
+    /// How long latency is taken after that.
+    #[arg(long, default_value = "6s", value_parser = positive_duration, value_name = "TIME")]
+    length: Duration,
+    /// How often each case is run.
+    #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..=100), value_name = "N")]
+    runs: u32,
+    /// Decides jitter.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Serialize)]
+struct Document {
+    findings: Vec<FindingDocument>,
+    /// Whether all hold.
+    holds: bool,
+    files: String,
+}
+
+#[derive(Serialize)]
+struct FindingDocument {
+    claim: &'static str,
+    holds: bool,
+    figures: String,
+}
+
+pub(crate) fn kv(command: program::Command) -> anyhow::Result<Exit> {
+    logging::begin("warn");
+    program::run(command)?;
+    Ok(Exit::Success)
+}
+
+/// This program, as a member of the service.
+pub(crate) fn member() -> anyhow::Result<Program> {
+    let program = std::env::current_exe().context("could not find this program")?;
+    Ok(Program {
+        command: vec![program, "lab".into(), "kv".into()],
+        certificates: certs::make_for_a_day,
+    })
+}
+
+pub(crate) fn run(args: &PoleArgs, format: Format) -> anyhow::Result<Exit> {
+    // Before the work, so that a directory that cannot be made costs nothing.
+    let out = &args.out;
+    fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    let settings = settings(args);
+    let grain = match (args.paper, args.least) {
+        (true, _) => Grain::paper(),
+        (false, true) => Grain::least(),
+        (false, false) => Grain::coarse(),
+    };
+    let mut figures = args.figures.clone();
+    if figures.is_empty() {
+        figures.extend(Figure::ALL);
+    }
+    figures.sort_unstable();
+    figures.dedup();
+    let results = measure(&figures, &Plan::new(&figures, &grain), &settings)?;
+    let page = report::markdown(&results, &how(args, &settings));
+    write_files(out, &results, &page)?;
+    let findings: Vec<_> = results.findings();
+    let holds = findings.iter().all(|finding| finding.holds);
+    match format {
+        Format::Json => output::print_json(&Document {
+            findings: findings
+                .into_iter()
+                .map(|it| FindingDocument { claim: it.claim, holds: it.holds, figures: it.figures })
+                .collect(),
+            holds,
+            files: out.display().to_string(),
+        })?,
+        Format::Text => {
+            output::print(page)?;
+            output::print(format!(
+                "Written to {}: report.md, and pictures and tables",
+                out.display()
+            ))?;
+        }
+    }
+    Ok(if holds { Exit::Success } else { Exit::ClaimFailed })
+}
+
+fn settings(args: &PoleArgs) -> Settings {
+    if args.paper {
+        return Settings { seed: args.seed, ..Settings::PAPER };
+    }
+    Settings {
+        rate: f64::from(args.rate),
+        before: args.before,
+        length: args.length,
+        runs: args.runs,
+        seed: args.seed,
+    }
+}
+
+fn how(args: &PoleArgs, settings: &Settings) -> String {
+    let shortened = match args.paper {
+        true => String::new(),
+        false => " (the paper: 1000 a second, 60 s, 50 s, 5 times)".to_owned(),
+    };
+    format!(
+        "Five processes of the key-value service on openraft, where the paper had ZooKeeper, on an emulated network with the \
+         paper's round trips and jitter; data in memory, as disks are not the subject. {} writes of 1 kB a second, p5 \
+         killed after {}, latency taken for {}, each case run {}{shortened}.",
+        settings.rate,
+        output::readable(settings.before),
+        output::readable(settings.length),
+        output::plural(settings.runs.into(), "time"),
+    )
+}
+
+fn measure(figures: &[Figure], plan: &Plan, settings: &Settings) -> anyhow::Result<Results> {
+    let program = member()?;
+    let leaders = 4 * plan.leaders.len() as u64;
+    let steps = plan.crashes.len() as u64 * crash::STEPS * u64::from(settings.runs)
+        + leaders
+        + 3 * plan.recoveries.len() as u64 * u64::from(settings.runs);
+    let bar: ProgressBar = output::progress(steps, "steps");
+    let mut results = Results { figures: figures.to_vec(), ..Results::default() };
+    for run in 0..settings.runs {
+        let settings = Settings { seed: settings.seed + u64::from(run), ..*settings };
+        for case in &plan.crashes {
+            let ran = crash::run(&program, case, &settings, || bar.inc(1));
+            let of = || format!("{} by {}", case.deployment.name, case.oracle.name());
+            results.crashes.push(ran.with_context(of)?);
+        }
+        for case in &plan.recoveries {
+            let ran = recovery::run(&program, case, &settings);
+            let of = || {
+                let (place, oracle) = (&case.deployment.name, case.oracle.name());
+                format!("{place} by {oracle}, {} MB", case.megabytes)
+            };
+            results.recoveries.push(ran.with_context(of)?);
+            bar.inc(3);
+        }
+    }
+    for deployment in &plan.leaders {
+        let each =
+            crash::each_leader(&program, deployment, &[1, 2, 3, 4], settings, || bar.inc(1))?;
+        results.leaders.extend(each.into_iter().map(|it| (deployment.clone(), it)));
+    }
+    bar.finish_and_clear();
+    Ok(results)
+}
+
+fn write_files(out: &Path, results: &Results, page: &str) -> anyhow::Result<()> {
+    let write = |name: &str, content: &[u8]| {
+        let path = out.join(name);
+        fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))
+    };
+    write("report.md", page.as_bytes())?;
+    for (name, table) in report::csv(results) {
+        write(name, table.as_bytes())?;
+    }
+    for figure in &results.figures {
+        let panels = report::panels(results, *figure);
+        write(&format!("figure-{figure}.svg"), picture::svg(&panels)?.as_bytes())?;
+        write(&format!("figure-{figure}.png"), &picture::png(&panels)?)?;
+    }
+    Ok(())
+}

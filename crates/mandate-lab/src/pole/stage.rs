@@ -1,0 +1,281 @@
+//! Five processes of the key-value service at the data centres of an emulated network.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use mandate_openraft::service::{Client, Status};
+use mandate_proto::identity::MemberId;
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+
+use super::deployment::{OBSERVER, SERVERS};
+use crate::topology::Topology;
+use crate::wan::{Host, Wan};
+
+/// The service's name, which certificates carry.
+pub const SERVICE: &str = "kv";
+
+/// Each host has an address of its own, so all can have the same ports.
+const PORT: u16 = 7000;
+const ELECTION_PORT: u16 = 7100;
+
+/// How long anything may take that is waited for.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How often it is looked.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Data is kept in memory: five members that wait for one disk add milliseconds that no distance explains.
+pub(super) const MEMORY: &str = "/dev/shm";
+
+/// The program that runs a member, and how its certificates are made: into `certs` of a directory, for a group.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The command, which `node` and what belongs to it are added to.
+    pub command: Vec<PathBuf>,
+    /// Makes `ca.pem`, and `p1.pem` and `p1.key` for each member.
+    pub certificates: fn(&str, &Path, &[MemberId]) -> anyhow::Result<()>,
+}
+
+/// A process. It dies with this one.
+struct Running {
+    process: Child,
+    /// When this ends, the process does.
+    _input: ChildStdin,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The members of a service, and the network.
+pub struct Stage {
+    members: BTreeMap<u32, Running>,
+    observer: Client,
+    // After the client, which lives on it.
+    runtime: Option<Runtime>,
+    directory: TempDir,
+    program: Program,
+    flags: BTreeMap<u32, Vec<String>>,
+    // After everything that runs on it.
+    wan: Wan,
+}
+
+impl Stage {
+    /// Starts a new service, each member with these further flags.
+    pub fn start(
+        program: &Program,
+        topology: &Topology,
+        seed: u64,
+        flags: impl Fn(u32) -> Vec<String>,
+    ) -> anyhow::Result<Self> {
+        let wan = Wan::start(topology, seed)?;
+        let memory = Path::new(MEMORY);
+        let within = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let directory = tempfile::Builder::new().prefix("mandate-").tempdir_in(within)?;
+        let ids: Vec<_> = SERVERS.map(MemberId::new).collect();
+        (program.certificates)(SERVICE, directory.path(), &ids)?;
+        let host = wan.host(OBSERVER).context("there is nowhere to look from")?;
+        let runtime =
+            host.within(|| Builder::new_multi_thread().worker_threads(1).enable_all().build())?;
+        let observer = {
+            let _inside = runtime.enter();
+            client_of(&wan, &SERVERS.collect::<Vec<_>>(), Duration::from_millis(500))?
+        };
+        let mut stage = Stage {
+            members: BTreeMap::new(),
+            observer,
+            runtime: Some(runtime),
+            directory,
+            program: program.clone(),
+            flags: SERVERS.map(|server| (server, flags(server))).collect(),
+            wan,
+        };
+        for server in SERVERS {
+            stage.spawn(server, true)?;
+        }
+        Ok(stage)
+    }
+
+    /// The network.
+    pub fn wan(&self) -> &Wan {
+        &self.wan
+    }
+
+    /// Where a server is.
+    pub fn host(&self, server: u32) -> &Host {
+        self.wan.host(&format!("p{server}")).expect("every server has a host")
+    }
+
+    fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn spawn(&mut self, server: u32, is_new: bool) -> anyhow::Result<()> {
+        let log = File::options().create(true).append(true).open(self.path(log_of(server)))?;
+        let (first, rest) = self.program.command.split_first().context("there is no program")?;
+        let mut command = Command::new(first);
+        command.args(rest).args(["node", "--attended", "--wan", "--service", SERVICE]);
+        command.args(["--me", &format!("p{server}")]);
+        command.arg("--directory").arg(self.path(format!("p{server}")));
+        command.arg("--papers").arg(self.path("certs/ca.pem"));
+        for kind in ["pem", "key"] {
+            command.arg(self.path(format!("certs/p{server}.{kind}")));
+        }
+        for (flag, port) in [("--at", PORT), ("--peer", ELECTION_PORT)] {
+            for member in SERVERS {
+                let address = self.host(member).address;
+                command.args([flag, &format!("p{member}={address}:{port}")]);
+            }
+        }
+        command.args(&self.flags[&server]).args(is_new.then_some("--new"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        let mut process = self.host(server).within(|| command.spawn())?;
+        let (input, output) = (process.stdin.take(), process.stdout.take());
+        let running = Running { process, _input: input.context("it has no input")? };
+        let mut line = String::new();
+        BufReader::new(output.context("it has no output")?).read_line(&mut line)?;
+        anyhow::ensure!(line == "ready\n", "p{server} does not start:\n{}", self.complaint(server));
+        self.members.insert(server, running);
+        Ok(())
+    }
+
+    /// What a member has said last.
+    fn complaint(&self, server: u32) -> String {
+        let log = fs::read_to_string(self.path(log_of(server))).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(15)..].join("\n")
+    }
+
+    /// A client of these servers, which asks the first of them first. To be made, and used, on the runtime of a host.
+    pub fn client(&self, servers: &[u32], within: Duration) -> anyhow::Result<Client> {
+        client_of(&self.wan, servers, within)
+    }
+
+    fn runtime(&self) -> &Runtime {
+        self.runtime.as_ref().expect("it is there until the end")
+    }
+
+    /// How a member is.
+    pub fn status(&self, server: u32) -> Option<Status> {
+        self.runtime().block_on(self.observer.status(MemberId::new(server))).ok()
+    }
+
+    /// Who is up.
+    pub fn up(&self) -> impl Iterator<Item = u32> + '_ {
+        self.members.keys().copied()
+    }
+
+    /// Who is not.
+    pub fn down(&self) -> BTreeSet<u32> {
+        SERVERS.filter(|server| !self.members.contains_key(server)).collect()
+    }
+
+    /// Waits until something holds of a member, and says since when it was seen to.
+    pub fn until(
+        &self,
+        server: u32,
+        what: &str,
+        holds: impl Fn(&Status) -> bool,
+    ) -> anyhow::Result<Instant> {
+        let began = Instant::now();
+        loop {
+            let status = self.status(server);
+            let seen = Instant::now();
+            if status.as_ref().is_some_and(&holds) {
+                return Ok(seen);
+            }
+            anyhow::ensure!(
+                began.elapsed() < PATIENCE,
+                "waited in vain until p{server} {what}: {status:?}\n{}",
+                self.complaint(server)
+            );
+            sleep(LOOK);
+        }
+    }
+
+    /// Waits until one member leads both the election and Raft, and all that are up know it; who.
+    pub fn settled(&self) -> anyhow::Result<u32> {
+        let began = Instant::now();
+        loop {
+            let statuses: Vec<_> = self.up().filter_map(|server| self.status(server)).collect();
+            let leader = statuses.iter().find(|status| status.leads).map(|status| status.member);
+            if let Some(leader) = leader
+                && statuses.len() == self.members.len()
+                && statuses
+                    .iter()
+                    .all(|it| it.elected == Some(leader) && it.leader == Some(u64::from(leader)))
+            {
+                return Ok(leader);
+            }
+            anyhow::ensure!(
+                began.elapsed() < PATIENCE,
+                "nobody comes to lead: {statuses:#?}\n{}",
+                self.up()
+                    .map(|it| format!("--- p{it}\n{}\n", self.complaint(it)))
+                    .collect::<String>()
+            );
+            sleep(LOOK);
+        }
+    }
+
+    /// Has this member lead.
+    pub fn place(&self, server: u32) -> anyhow::Result<()> {
+        let began = Instant::now();
+        loop {
+            let leader = self.settled()?;
+            if leader == server {
+                return Ok(());
+            }
+            let (from, to) = (MemberId::new(leader), MemberId::new(server));
+            // Looked at again below.
+            let moved = self.runtime().block_on(self.observer.transfer(from, to));
+            anyhow::ensure!(
+                began.elapsed() < PATIENCE,
+                "leadership could not be moved to p{server}: {moved:?}"
+            );
+            sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self, server: u32) {
+        self.members.remove(&server);
+    }
+
+    /// Starts a member again, with what it has on disk.
+    pub fn restart(&mut self, server: u32) -> anyhow::Result<()> {
+        self.spawn(server, false)
+    }
+}
+
+fn log_of(server: u32) -> String {
+    format!("p{server}.log")
+}
+
+fn client_of(wan: &Wan, servers: &[u32], within: Duration) -> anyhow::Result<Client> {
+    let preferred = *servers.first().context("a client asks somebody")?;
+    let mut addresses = BTreeMap::new();
+    for server in servers {
+        let host = wan.host(&format!("p{server}")).context("there is no such server")?;
+        addresses.insert(MemberId::new(*server), format!("{}:{PORT}", host.address));
+    }
+    Ok(Client::new(SERVICE, &addresses, MemberId::new(preferred), within)?)
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

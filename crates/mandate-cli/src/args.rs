@@ -389,6 +389,8 @@ pub(crate) enum LabCommand {
     Pole(crate::pole::PoleArgs),
     /// How a replicated service fares while leadership moves, and beside etcd.
     Service(crate::service::ServiceArgs),
+    /// Whether what clients of a replicated service see under faults can have happened.
+    Histories(crate::histories::HistoriesArgs),
     /// The replicated key-value service that `pole` strikes: run a member, or ask one.
     Kv {
         #[command(subcommand)]

@@ -10,6 +10,7 @@ mod client;
 mod demo;
 mod exit;
 mod groups;
+mod histories;
 mod init;
 mod input;
 mod lab;
@@ -72,6 +73,7 @@ fn dispatch(args: Args) -> anyhow::Result<Exit> {
         Command::Lab { command: LabCommand::Steer(args) } => steer::trial::run(&args, format),
         Command::Lab { command: LabCommand::Pole(args) } => pole::run(&args, format),
         Command::Lab { command: LabCommand::Service(args) } => service::run(&args, format),
+        Command::Lab { command: LabCommand::Histories(args) } => histories::run(&args, format),
         Command::Lab { command: LabCommand::Kv { command } } => pole::kv(command),
         Command::Lab { command: LabCommand::Crowd(args) } => rivals::run_crowd(&args),
         Command::Init(args) => init::run(&args, format),

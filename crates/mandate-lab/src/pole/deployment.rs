@@ -226,7 +226,7 @@ mod tests {
                 let oracle: Oracle = "latency".parse().unwrap();
                 for candidate in rank(&oracle, &views).candidates {
                     let predicted = deployment.predict(candidate.id.get(), &shares, &down);
-                    assert_eq!(rounded(candidate.values()[0]), rounded(predicted.mean_ms));
+                    assert!((candidate.values()[0] - predicted.mean_ms).abs() < 0.01);
                 }
             }
         }

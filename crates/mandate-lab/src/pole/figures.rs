@@ -112,7 +112,7 @@ impl Grain {
     pub fn least() -> Self {
         Grain {
             shares: vec![1.0],
-            megabytes: vec![0, 20],
+            megabytes: vec![20],
             round_trips: vec![20.75],
             deployments: vec![1],
         }

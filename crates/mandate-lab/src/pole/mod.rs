@@ -8,6 +8,7 @@
 //! | [`crash`] | one run of sections 4.2 and 4.3: figures 4b, 6, 7a, 7b and 7c are made of these |
 //! | [`figures`] | which runs each figure is made of, and what the paper says |
 //! | [`results`], [`report`] | which findings hold; pages, tables and diagrams |
+//! | [`histories`] | what clients see under kills, pauses, cuts and moves |
 //! | [`moves`] | how long no write is served while leadership moves |
 //! | [`etcd`], [`beside`] | etcd on the same network, and both with the same load |
 //! | [`recovery`] | one run of section 4.4: figures 8a and 8b, and the one that the paper leaves open |
@@ -17,6 +18,7 @@ pub mod crash;
 pub mod deployment;
 pub mod etcd;
 pub mod figures;
+pub mod histories;
 pub mod moves;
 pub mod recovery;
 pub mod report;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use mandate_openraft::service::{Client, Status};
 use mandate_proto::identity::MemberId;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
@@ -228,6 +229,12 @@ impl Stage {
         }
     }
 
+    /// Asks whoever leads to hand over; whether it does is another matter.
+    pub fn ask_to_move(&self, from: u32, to: u32) {
+        let (from, to) = (MemberId::new(from), MemberId::new(to));
+        let _ = self.runtime().block_on(self.observer.transfer(from, to));
+    }
+
     /// Has this member lead.
     pub fn place(&self, server: u32) -> anyhow::Result<()> {
         let began = Instant::now();
@@ -236,12 +243,11 @@ impl Stage {
             if leader == server {
                 return Ok(());
             }
-            let (from, to) = (MemberId::new(leader), MemberId::new(server));
-            // Looked at again below.
-            let moved = self.runtime().block_on(self.observer.transfer(from, to));
+            // Looked at again above.
+            self.ask_to_move(leader, server);
             anyhow::ensure!(
                 began.elapsed() < PATIENCE,
-                "leadership could not be moved to p{server}: {moved:?}"
+                "leadership could not be moved to p{server}"
             );
             sleep(Duration::from_millis(50));
         }
@@ -250,6 +256,12 @@ impl Stage {
     /// SIGKILL.
     pub fn kill(&mut self, server: u32) {
         self.members.remove(&server);
+    }
+
+    /// Stops a member, or lets it go on.
+    pub fn signal(&self, server: u32, signal: Signal) -> anyhow::Result<()> {
+        let member = self.members.get(&server).context("it is not up")?;
+        Ok(kill_process(Pid::from_child(&member.process), signal)?)
     }
 
     /// Starts a member again, with what it has on disk.

@@ -21,6 +21,7 @@
 //! | [`node`] | all of it, as one process |
 //! | [`client`] | asks it |
 //! | [`program`] | both, as commands |
+//! | [`witness`] | clients that find out what cannot have happened |
 //!
 //! # What a member holds at most
 //!
@@ -55,6 +56,7 @@ mod snapshot;
 mod state;
 pub mod types;
 pub mod wire;
+pub mod witness;
 
 pub use client::{Client, RequestError};
 pub use member::Mutant;

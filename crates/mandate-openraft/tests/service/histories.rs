@@ -1,62 +1,12 @@
 //! What clients see under kills, pauses and moves can have happened one after the other.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use mandate_openraft::linearizable::{Action, NotLinearizable, Operation, check};
-use mandate_openraft::service::Client;
+use mandate_openraft::linearizable::NotLinearizable;
+use mandate_openraft::service::witness::Witnesses;
 use rustix::process::Signal;
 
 use crate::cluster::{Cluster, UNDIRECTED, p};
-
-const KEYS: u64 = 4;
-
-/// A client that reads and writes as fast as it is answered, and what it saw.
-struct Witness {
-    client: Client,
-    values: Arc<AtomicU64>,
-    began: Instant,
-}
-
-impl Witness {
-    fn now(&self) -> u64 {
-        self.began.elapsed().as_nanos() as u64
-    }
-
-    async fn watch(mut self, seed: u64, stop: Arc<AtomicBool>) -> Vec<(u64, Operation)> {
-        let mut seen = Vec::new();
-        let mut random = seed;
-        while !stop.load(Ordering::Relaxed) {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            let key = (random >> 33) % KEYS;
-            let began = self.now();
-            let operation = if (random >> 40).is_multiple_of(2) {
-                let value = self.values.fetch_add(1, Ordering::Relaxed);
-                let written =
-                    self.client.put(key.to_string(), value.to_string().into_bytes()).await;
-                // Whatever is not surely done may be.
-                let ended = written.is_ok().then(|| self.now());
-                Operation { began, ended, action: Action::Write(value) }
-            } else {
-                match self.client.get(key.to_string()).await {
-                    Ok(found) => {
-                        let found = found
-                            .map(|bytes| std::str::from_utf8(&bytes).unwrap().parse().unwrap());
-                        Operation { began, ended: Some(self.now()), action: Action::Read(found) }
-                    }
-                    Err(_) => continue,
-                }
-            };
-            seen.push((key, operation));
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        seen
-    }
-}
 
 /// Strikes members while clients watch, and says what they saw: how many operations, and whether it can have happened.
 async fn judge(
@@ -65,26 +15,12 @@ async fn judge(
 ) -> (usize, Result<(), NotLinearizable>) {
     let mut cluster = Cluster::start(3, extra);
     cluster.led().await;
-    let stop = Arc::new(AtomicBool::new(false));
-    let values = Arc::new(AtomicU64::new(0));
-    let began = Instant::now();
-    let witnesses: Vec<_> = (0..9)
-        .map(|seed| {
-            let client = cluster.client(p(seed % 3 + 1), Duration::from_millis(1500));
-            let witness = Witness { client, values: values.clone(), began };
-            tokio::spawn(witness.watch(seed.into(), stop.clone()))
-        })
-        .collect();
-    strike(&mut cluster).await;
-    stop.store(true, Ordering::Relaxed);
-    let mut histories: BTreeMap<u64, Vec<Operation>> = BTreeMap::new();
-    for witness in witnesses {
-        for (key, operation) in witness.await.unwrap() {
-            histories.entry(key).or_default().push(operation);
-        }
+    let mut witnesses = Witnesses::default();
+    for number in 0..9 {
+        witnesses.add(cluster.client(p(number % 3 + 1), Duration::from_millis(1500)));
     }
-    let operations = histories.values().map(Vec::len).sum();
-    (operations, histories.values().try_for_each(|history| check(history)))
+    strike(&mut cluster).await;
+    witnesses.judge().await
 }
 
 /// Kills the leader and starts it again before anyone else is elected: nobody directs, and Raft itself is slower.

@@ -63,12 +63,16 @@ pub(crate) enum MutantName {
     CachedFlag,
     /// neli: nobody allows for drift of clocks.
     NoDriftOnLedger,
-    /// neli: nobody waits for whoever had the same static name before.
+    /// neli: nobody waits for whoever had a partition before and did not say that it has ended.
     NoGrace,
+    /// neli: a leader says that its term is over while it leads.
+    OverWhileLed,
+    /// neli: a term that is over is believed to be the last that there was.
+    OldMarkCounts,
+    /// neli: who had a partition before is thought to count on it for as long as oneself would.
+    OwnThreshold,
     /// neli: the generation of the group is the term.
     GenerationIsTerm,
-    /// neli: partitions are thought to be held for a session whatever the barrier does.
-    BarrierForgotten,
     /// neli-overlap: a record counts from when it is read, however long it waited.
     BacklogCounts,
     /// neli-overlap: leadership ends with the assignment.

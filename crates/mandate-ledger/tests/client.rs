@@ -58,7 +58,9 @@ async fn the_client_does_what_it_is_asked() {
             let broker = Broker { at: secured.plain(), session: Duration::from_secs(3) };
             everywhere(&broker).await;
             brokers_of_kafka_4_divide_by_themselves(&broker).await;
-            over_tls_with_a_password(&broker, &secured).await;
+            for mechanism in secured::MECHANISMS {
+                over_tls_with_a_password(&broker, &secured, mechanism).await;
+            }
         }
     }
 }
@@ -192,12 +194,12 @@ async fn brokers_of_kafka_4_divide_by_themselves(broker: &Broker) {
     second.shutdown().await;
 }
 
-async fn over_tls_with_a_password(broker: &Broker, secured: &Secured) {
+async fn over_tls_with_a_password(broker: &Broker, secured: &Secured, mechanism: &str) {
     let with = |password: &str, ca: &str| {
         let settings = BTreeMap::from([
             ("security.protocol".into(), "sasl_ssl".into()),
             ("ssl.ca.pem".into(), ca.into()),
-            ("sasl.mechanism".into(), "PLAIN".into()),
+            ("sasl.mechanism".into(), mechanism.into()),
             ("sasl.username".into(), secured::USER.into()),
             ("sasl.password".into(), password.into()),
         ]);

@@ -38,18 +38,21 @@ pub struct KafkaConfig {
     /// How long the first member of an empty group waits for others (`group.initial.rebalance.delay.ms`);
     /// `None`: what an untuned one waits, 3 s.
     pub initial_delay: Option<Duration>,
+    /// A user and its password that it knows from the beginning (SCRAM-SHA-512), for a listener that asks.
+    pub user: Option<(&'static str, &'static str)>,
 }
 
 impl KafkaConfig {
     /// One node as it comes.
     pub const UNTUNED: KafkaConfig =
-        KafkaConfig { nodes: 1, shortest_session: None, initial_delay: None };
+        KafkaConfig { nodes: 1, shortest_session: None, initial_delay: None, user: None };
 
     /// One node that grants short sessions and waits for nobody.
     pub const TUNED: KafkaConfig = KafkaConfig {
         nodes: 1,
         shortest_session: Some(Duration::from_millis(10)),
         initial_delay: Some(Duration::ZERO),
+        user: None,
     };
 }
 
@@ -109,7 +112,12 @@ impl Kafka {
             instance.write("log4j2.properties", LOGGING)?;
             let mut format = java(&instance)?;
             format.args(["kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c"]);
-            instance.run(format.arg("server.properties"))?;
+            format.arg("server.properties");
+            if let Some((user, password)) = config.user {
+                let user = format!("SCRAM-SHA-512=[name={user},password={password}]");
+                format.arg("--add-scram").arg(user);
+            }
+            instance.run(&mut format)?;
             nodes.push(Node { instance, port: *port, starts: 0 });
         }
         let mut kafka = Kafka { nodes };

@@ -98,18 +98,28 @@ fn no_allowance_for_drift_is_caught() {
 }
 
 #[test]
-fn no_grace_after_a_handover_by_static_name_is_caught() {
+fn not_waiting_for_a_holder_that_did_not_say_that_it_ended_is_caught() {
     assert_eq!(exclusive(Mutant::NoGrace, 1_000), ONE_HOLDER);
+}
+
+#[test]
+fn saying_that_a_term_is_over_while_it_is_led_under_is_caught() {
+    assert_eq!(exclusive(Mutant::OverWhileLed, 1_000), ONE_HOLDER);
+}
+
+#[test]
+fn a_term_that_is_over_but_was_not_the_last_is_caught() {
+    assert_eq!(exclusive(Mutant::OldMarkCounts, 5_000), ONE_HOLDER);
+}
+
+#[test]
+fn waiting_for_no_longer_than_ones_own_threshold_is_caught() {
+    assert_eq!(exclusive(Mutant::OwnThreshold, 2_000), ONE_HOLDER);
 }
 
 #[test]
 fn a_generation_used_as_a_term_is_caught() {
     assert_eq!(exclusive(Mutant::GenerationIsTerm, 1_000), "terms rise");
-}
-
-#[test]
-fn a_barrier_that_is_thought_to_wait_for_ever_is_caught() {
-    assert_eq!(exclusive(Mutant::BarrierForgotten, 20_000), ONE_HOLDER);
 }
 
 #[test]

@@ -41,9 +41,6 @@ pub(super) const SCHEME: &str = "unix:";
 /// The group: there is one on each ledger.
 const GROUP: GroupId = GroupId(0);
 
-/// Within this a call is answered, on a host on which much else is done.
-const DELAY: Duration = Duration::from_millis(20);
-
 /// How long last words may take.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -64,8 +61,7 @@ fn client_config(session: Duration) -> ClientConfig {
     ClientConfig {
         session,
         heartbeat,
-        // Long enough that a partition is held for a whole session.
-        barrier: session * 2 + heartbeat * 4 + DELAY * 4,
+        barrier: session * 2,
         assignor: Assignor::default(),
         instance: None,
         fetches: None,
@@ -308,7 +304,7 @@ impl Ledger for SocketLedger {
 
     fn grants(&self) -> Grants {
         let ClientConfig { session, heartbeat, barrier, .. } = self.config;
-        Broker::new(broker_config()).grants(session, heartbeat, barrier, DELAY)
+        Broker::new(broker_config()).grants(session, heartbeat, barrier)
     }
 
     fn member(&self, life: Lifetime) -> Result<SocketMember, LedgerError> {

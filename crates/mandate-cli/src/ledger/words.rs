@@ -55,6 +55,7 @@ pub(crate) fn event_text(event: &Event) -> String {
             let what = match undertaking {
                 Undertaking::Publishing => "a record",
                 Undertaking::Renewing => "a renewal",
+                Undertaking::Inspecting => "a look at what the ledger keeps",
             };
             match unknown {
                 false => format!("{what} failed ({times} in succession)"),

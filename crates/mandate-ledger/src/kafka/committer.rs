@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
 
 use mandate_proto::neli::{Renewed, RequestId};
 use rdkafka::consumer::{CommitMode, Consumer, StreamConsumer};
@@ -22,14 +23,23 @@ type Job = (RequestId, TopicPartitionList);
 #[derive(Debug)]
 pub(super) struct Committer {
     jobs: SyncSender<Job>,
+    thread: JoinHandle<()>,
 }
 
 impl Committer {
     pub(super) fn start(consumer: Arc<StreamConsumer<Context>>) -> std::io::Result<Self> {
         let (jobs, received) = sync_channel(WAITING);
         let thread = std::thread::Builder::new().name("mandate-renewals".into());
-        thread.spawn(move || work(&consumer, &received))?;
-        Ok(Committer { jobs })
+        let thread = thread.spawn(move || work(&consumer, &received))?;
+        Ok(Committer { jobs, thread })
+    }
+
+    /// Waits until nothing is under way. The thread has a share in the client: whoever drops the last one waits for the client to
+    /// leave the group, and that has to be someone for whom the process waits.
+    pub(super) fn end(self) {
+        drop(self.jobs);
+        // If it panicked, it has no share any more.
+        let _ = self.thread.join();
     }
 
     /// False if too many wait.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use mandate_proto::identity::{MemberId, Term};
-use mandate_proto::neli::{Kind, Partition, Record};
+use mandate_proto::neli::{Kind, Mark, Partition, Record};
 use mandate_proto::wire;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::groups::GroupMemberInfo;
@@ -17,6 +17,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use super::KafkaConfig;
 use super::broker::{PATIENCE, failed, setting};
+use super::mark::mark_of;
 use crate::ledger::LedgerError;
 
 /// How long the topic may stay silent while it is read.
@@ -29,7 +30,8 @@ pub struct Group {
     pub state: String,
     /// Who is in it.
     pub members: Vec<GroupMember>,
-    /// The confirmed claim of each partition that has one: whoever made it leads, if it is still in the group.
+    /// The confirmed claim of each partition that has one and of which nobody has said that it is over: whoever made it leads, if it
+    /// is still in the group, or will when it has waited for those before it.
     pub claims: BTreeMap<Partition, Claim>,
     /// How many partitions the topic has.
     pub partitions: u32,
@@ -139,7 +141,9 @@ impl Reader {
         }
         let committed = self.consumer.committed_offsets(list, PATIENCE);
         let committed = committed.map_err(failed("read what the group has committed"))?;
-        let behind = committed.elements().into_iter().filter_map(|one| match one.offset() {
+        let is_over = |one: &_| matches!(mark_of(one), Some(Mark::Over { .. }));
+        let behind = committed.elements().into_iter().filter(|one| !is_over(one));
+        let behind = behind.filter_map(|one| match one.offset() {
             Offset::Offset(offset) if offset > 0 => {
                 Some((Partition::new(one.partition() as u32), offset - 1))
             }

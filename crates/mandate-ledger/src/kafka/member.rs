@@ -1,25 +1,27 @@
 //! A member's side of a topic on Kafka.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mandate_proto::neli::{
-    BarrierId, Input, Mode, Partition, Published, Record, Renewed, Request, RequestId,
+    BarrierId, Input, Mark, Mode, Partition, Published, Record, Renewed, Request, RequestId,
 };
 use mandate_proto::time::WallTime;
 use mandate_proto::wire;
-use rdkafka::consumer::{Consumer, StreamConsumer};
+use rdkafka::consumer::{CommitMode, Consumer, StreamConsumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message, Timestamp};
 use rdkafka::producer::{FutureProducer, FutureRecord};
-use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::topic_partition_list::TopicPartitionList;
+use tokio::sync::oneshot;
 
 use super::KafkaConfig;
 use super::broker::setting;
 use super::committer::Committer;
 use super::context::{Context, Happened, partitions, unassign};
+use super::mark::{commit_of, mark_of};
 use crate::ledger::{LedgerError, Member};
 
 /// A member's side of a topic.
@@ -29,10 +31,6 @@ pub struct KafkaMember {
     committer: Committer,
     context: Arc<Context>,
     producer: FutureProducer,
-    /// Where records under way go.
-    publishing: BTreeMap<RequestId, Partition>,
-    /// The last offset of each partition that is known: what commits say.
-    offsets: BTreeMap<Partition, i64>,
     /// What the coordinator wants back, at which barrier, and what of it is still to be released.
     revoking: Option<(TopicPartitionList, BarrierId, BTreeSet<Partition>)>,
     barriers: u64,
@@ -61,8 +59,6 @@ impl KafkaMember {
             consumer,
             committer,
             producer: config.producer().create().map_err(setting)?,
-            publishing: BTreeMap::new(),
-            offsets: BTreeMap::new(),
             revoking: None,
             barriers: 0,
             session: config.session,
@@ -75,7 +71,6 @@ impl KafkaMember {
     }
 
     fn publish(&mut self, id: RequestId, partition: Partition, record: &Record) {
-        self.publishing.insert(id, partition);
         let mut payload = Vec::new();
         wire::encode(record, &mut payload);
         let message: FutureRecord<'_, (), [u8]> =
@@ -105,16 +100,38 @@ impl KafkaMember {
     }
 
     /// A commit that the coordinator takes of a member only.
-    fn renew(&mut self, id: RequestId, renewed: &[Partition]) {
-        let mut list = TopicPartitionList::new();
-        for partition in renewed {
-            let offset = self.offsets.get(partition).map_or(0, |offset| offset + 1);
-            let mut one = list.add_partition(&self.topic, partition.get() as i32);
-            let _ = one.set_offset(Offset::Offset(offset));
-        }
-        if !self.committer.commit(id, list) {
+    fn renew(&self, id: RequestId, marks: &[(Partition, Mark)]) {
+        if !self.committer.commit(id, commit_of(&self.topic, marks)) {
             self.tell(Input::Renewed { id, outcome: Renewed::Failed });
         }
+    }
+
+    /// Hands a commit to the client ahead of whatever gives the partitions back. The client ends a revocation when its
+    /// commits have ended, and the coordinator takes what comes over a connection in order: so the next owner finds it. If it
+    /// comes to nothing, the next owner waits.
+    fn last_words(&self, marks: &[(Partition, Mark)]) {
+        if !marks.is_empty()
+            && let Err(error) =
+                self.consumer.commit(&commit_of(&self.topic, marks), CommitMode::Async)
+        {
+            tracing::debug!(%error, "the next owner is not told that this one has ended");
+        }
+    }
+
+    /// Asks the coordinator for what was committed. The call waits for it; renewals should not.
+    fn inspect(&self, id: RequestId, inspected: &[Partition]) {
+        let mut list = TopicPartitionList::new();
+        for partition in inspected {
+            list.add_partition(&self.topic, partition.get() as i32);
+        }
+        let (consumer, patience) = (self.consumer.clone(), self.session / 4);
+        tokio::spawn(async move {
+            let context = consumer.context().clone();
+            let read = move || marks(&consumer.committed_offsets(list, patience).ok()?);
+            // The client library panics at words that are not UTF-8.
+            let marks = tokio::task::spawn_blocking(read).await.ok().flatten();
+            context.push(Happened::Tell(Input::Inspected { id, marks }));
+        });
     }
 
     fn committed(&self, id: RequestId, outcome: Renewed) -> Input {
@@ -135,10 +152,12 @@ impl KafkaMember {
         Input::Revoking { barrier, partitions }
     }
 
-    fn release(&mut self, barrier: BarrierId, released: &[Partition]) {
-        if let Some((_, at, left)) = &mut self.revoking
-            && *at == barrier
-        {
+    fn release(&mut self, barrier: BarrierId, released: &[Partition], marks: &[(Partition, Mark)]) {
+        if self.revoking.as_ref().is_none_or(|(_, at, _)| *at != barrier) {
+            return;
+        }
+        self.last_words(marks);
+        if let Some((_, _, left)) = &mut self.revoking {
             released.iter().for_each(|partition| {
                 left.remove(partition);
             });
@@ -163,8 +182,9 @@ impl KafkaMember {
         }
     }
 
-    fn leave(&mut self) {
+    fn leave(&mut self, marks: &[(Partition, Mark)]) {
         self.context.is_out.store(true, Ordering::SeqCst);
+        self.last_words(marks);
         self.end_barrier();
         self.consumer.unsubscribe();
     }
@@ -172,17 +192,8 @@ impl KafkaMember {
     fn deal_with(&mut self, happened: Happened) -> Option<Input> {
         match happened {
             Happened::Tell(input) => {
-                match &input {
-                    Input::Lost { .. } => self.revoking = None,
-                    Input::Published { id, outcome: Published::Appended { offset, .. } } => {
-                        if let Some(partition) = self.publishing.remove(id) {
-                            self.offsets.insert(partition, *offset as i64);
-                        }
-                    }
-                    Input::Published { id, .. } => {
-                        self.publishing.remove(id);
-                    }
-                    _ => {}
+                if matches!(input, Input::Lost { .. }) {
+                    self.revoking = None;
                 }
                 Some(input)
             }
@@ -203,15 +214,16 @@ impl Member for KafkaMember {
         match request {
             Request::Join => self.join(),
             Request::Publish { id, partition, record } => self.publish(id, partition, &record),
-            Request::Renew { id, partitions } => self.renew(id, &partitions),
-            Request::Release { barrier, partitions } => self.release(barrier, &partitions),
-            Request::Leave => self.leave(),
+            Request::Renew { id, marks } => self.renew(id, &marks),
+            Request::Inspect { id, partitions } => self.inspect(id, &partitions),
+            Request::Release { barrier, partitions, marks } => {
+                self.release(barrier, &partitions, &marks);
+            }
+            Request::Leave { marks } => self.leave(&marks),
         }
     }
 
-    fn abandon(&mut self, id: RequestId) {
-        self.publishing.remove(&id);
-    }
+    fn abandon(&mut self, _id: RequestId) {}
 
     async fn next(&mut self) -> Result<Input, LedgerError> {
         loop {
@@ -232,11 +244,32 @@ impl Member for KafkaMember {
         }
     }
 
-    /// Closing waits for the broker, if it hangs; the caller does not have to.
+    /// Closing waits for the broker, if it hangs; the caller does not have to, nor does its runtime when it ends: it would
+    /// wait for a blocking task of its own.
     async fn close(self) {
         let KafkaMember { consumer, committer, producer, .. } = self;
-        let _ = tokio::task::spawn_blocking(move || drop((committer, consumer, producer))).await;
+        let (end, ended) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("mandate-close".into());
+        let closing = thread.spawn(move || {
+            committer.end();
+            drop((consumer, producer));
+            // Whoever does not wait any more needs no answer.
+            let _ = end.send(());
+        });
+        if closing.is_ok() {
+            let _ = ended.await;
+        }
     }
+}
+
+/// `None` if one of them could not be read.
+fn marks(committed: &TopicPartitionList) -> Option<Vec<(Partition, Mark)>> {
+    let elements = committed.elements();
+    elements.iter().all(|one| one.error().is_ok()).then(|| {
+        let partition = |number: i32| Partition::new(number.max(0) as u32);
+        let mark = elements.iter().map(|one| Some((partition(one.partition()), mark_of(one)?)));
+        mark.flatten().collect()
+    })
 }
 
 fn record(message: &BorrowedMessage<'_>) -> Input {

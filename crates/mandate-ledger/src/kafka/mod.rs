@@ -4,16 +4,17 @@
 //! refuses one of a member that it has replaced. (A fetch carries no membership; the commits of the new
 //! consumer protocol do not extend the session.) So that mode uses the classic protocol, and fetches nothing.
 //!
-//! The coordinator holds a partition for a session after a commit, but not beyond the end of a rebalance, which it
-//! ends after `max.poll.interval.ms` without whoever did not rejoin. A member knows of a rebalance by its next
-//! heartbeat, unless it is cut off, and then for a session at most. [`KafkaConfig::barrier`] leaves room for that, and
-//! [`Grants::fenced`] says what is left.
+//! Commits also carry [marks](mandate_proto::neli::Mark) for the next owner, as an offset and its metadata. An owner says that its
+//! term is over before it gives a partition back; where it could not, because it was killed, or was thrown out while its last
+//! commit was fresh, or another process took its static name, the next owner waits. So nothing rests on how long the coordinator
+//! waits for anyone.
 
 mod broker;
 mod committer;
 mod config;
 mod context;
 pub mod groups;
+mod mark;
 mod member;
 mod topic;
 

@@ -41,27 +41,14 @@ impl Broker {
         Broker { config, groups: BTreeMap::new(), log, replies: Vec::new() }
     }
 
-    /// What it grants to a client that asks for such a session and barrier and beats so often, and whose
-    /// calls are answered within `delay`.
-    ///
-    /// A partition is held for the session after a renewal, but not beyond the end of a barrier. Its member
-    /// knows of the barrier by its next heartbeat, unless it is cut off, and then for no longer than
-    /// a session: so what is left of the barrier after that is held at least.
-    pub fn grants(
-        &self,
-        session: Duration,
-        heartbeat: Duration,
-        barrier: Duration,
-        delay: Duration,
-    ) -> Grants {
-        let left = barrier.saturating_sub(session + heartbeat * 2 + delay * 4);
+    /// What it grants to a client that asks for such a session and barrier and beats so often.
+    pub fn grants(&self, session: Duration, heartbeat: Duration, barrier: Duration) -> Grants {
         Grants {
             partitions: self.config.partitions,
             session,
             heartbeat,
             barrier,
-            fenced: Some(session.min(left)),
-            may_hand_over_early: false,
+            fenced: true,
             delivery: self.config.delivery,
         }
     }
@@ -91,10 +78,14 @@ impl Broker {
                 let group = self.groups.entry(group).or_default();
                 Some(Reply::Beat(group.heartbeat(id, generation, now)))
             }
-            Call::Renew { id: request, generation } => {
+            Call::Commit { id: request, generation, marks } => {
                 let group = self.groups.entry(group).or_default();
-                let outcome = group.renew(id, generation, now);
-                Some(Reply::Renewed { id: request, generation, outcome })
+                let outcome = group.commit(id, generation, &marks, now);
+                request.map(|id| Reply::Renewed { id, generation, outcome })
+            }
+            Call::Inspect { id, partitions } => {
+                let group = self.groups.entry(group).or_default();
+                Some(Reply::Marks { id, marks: group.marks(&partitions) })
             }
             Call::Leave => {
                 self.groups.entry(group).or_default().leave(id, (now, division), replies);
@@ -148,6 +139,12 @@ impl Broker {
         for group in self.groups.values_mut() {
             group.restart(now);
         }
+    }
+
+    /// From now on inspections are answered by one that was deposed: as it was at this instant. Or they are answered as
+    /// it is.
+    pub fn show_old_marks(&mut self, is_old: bool) {
+        self.groups.values_mut().for_each(|group| group.show_old_marks(is_old));
     }
 
     /// To whom a partition belongs.

@@ -4,7 +4,9 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use mandate_proto::identity::Lifetime;
-use mandate_proto::neli::{BarrierId, Input, Partition, Published, Renewed, Request, RequestId};
+use mandate_proto::neli::{
+    BarrierId, Input, Mark, Partition, Published, Renewed, Request, RequestId,
+};
 use mandate_proto::time::Instant;
 
 use super::assignment::Assignor;
@@ -121,17 +123,22 @@ impl Client {
             Request::Publish { id, partition, record } => {
                 self.call(Call::Append { id, partition, record }, out);
             }
-            Request::Renew { id, .. } if self.has_generation() => {
-                self.call(Call::Renew { id, generation: self.generation }, out);
+            Request::Renew { id, marks } if self.has_generation() => {
+                self.commit(Some(id), marks, out);
             }
             Request::Renew { id, .. } => {
                 let outcome = Renewed::Failed;
                 out.push(Outgoing::Tell(Input::Renewed { id, outcome }));
             }
-            Request::Release { barrier, partitions } => {
-                self.release(barrier, &partitions, now, out);
+            Request::Inspect { id, partitions } => self.call(Call::Inspect { id, partitions }, out),
+            // What was lost meanwhile, and perhaps assigned again, has nothing to do with it.
+            Request::Release { barrier, .. } if barrier != self.barrier() => {}
+            Request::Release { partitions, marks, .. } => {
+                self.last_words(marks, out);
+                self.release(&partitions, now, out);
             }
-            Request::Leave => {
+            Request::Leave { marks } => {
+                self.last_words(marks, out);
                 self.call(Call::Leave, out);
                 self.forget();
                 self.phase = Phase::Out;
@@ -159,6 +166,9 @@ impl Client {
             Reply::Beat(Beat::Unknown) => self.lose(now, out),
             Reply::Renewed { id, generation, outcome } => {
                 self.renewed(id, generation, outcome, now, out);
+            }
+            Reply::Marks { id, marks } => {
+                out.push(Outgoing::Tell(Input::Inspected { id, marks: Some(marks) }));
             }
             Reply::Appended { id, offset, stamp } => {
                 let outcome = Published::Appended { offset, stamp };
@@ -209,18 +219,19 @@ impl Client {
 
     /// Does what is due.
     pub fn advance(&mut self, now: Instant, out: &mut Out) {
-        if self.has_generation() && now >= self.polled + self.config.barrier {
+        let is_neglected = now >= self.polled + self.config.barrier;
+        if self.has_generation() && is_neglected {
             self.call(Call::Leave, out);
             self.end_session(out);
             self.phase = Phase::Neglected;
         }
         match self.phase {
             Phase::Out | Phase::Neglected => return,
-            Phase::Resting { until } => {
-                if now >= until {
-                    self.join(now, out);
-                }
-            }
+            Phase::Resting { until } => match now >= until {
+                true if is_neglected => self.phase = Phase::Neglected,
+                true => self.join(now, out),
+                false => {}
+            },
             Phase::Joining { since } => {
                 if now >= since + self.config.barrier + self.config.session {
                     self.lose(now, out);
@@ -264,6 +275,17 @@ impl Client {
 
     fn call(&self, call: Call, out: &mut Out) {
         out.push(Outgoing::Call(self.id, call));
+    }
+
+    fn commit(&self, id: Option<RequestId>, marks: Vec<(Partition, Mark)>, out: &mut Out) {
+        self.call(Call::Commit { id, generation: self.generation, marks }, out);
+    }
+
+    /// Sent ahead of whatever gives partitions back, and of the same generation: it comes first, or is refused.
+    fn last_words(&self, marks: Vec<(Partition, Mark)>, out: &mut Out) {
+        if !marks.is_empty() && self.has_generation() {
+            self.commit(None, marks, out);
+        }
     }
 
     fn join(&mut self, now: Instant, out: &mut Out) {
@@ -316,17 +338,7 @@ impl Client {
         }
     }
 
-    fn release(
-        &mut self,
-        barrier: BarrierId,
-        partitions: &[Partition],
-        now: Instant,
-        out: &mut Out,
-    ) {
-        // What was lost meanwhile, and perhaps assigned again, has nothing to do with it.
-        if barrier != self.barrier() {
-            return;
-        }
+    fn release(&mut self, partitions: &[Partition], now: Instant, out: &mut Out) {
         let mut is_less = false;
         for partition in partitions {
             is_less |= self.held.remove(partition);

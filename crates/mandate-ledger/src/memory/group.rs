@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use mandate_proto::neli::{Partition, Renewed};
+use mandate_proto::neli::{Mark, Partition, Renewed};
 use mandate_proto::time::Instant;
 
 use super::assignment::Assignor;
@@ -40,6 +40,10 @@ pub(super) struct Group {
     barrier: Option<Instant>,
     /// Clients whose static names others have taken. Kafka tells them apart by ids that it gives itself.
     replaced: BTreeSet<ClientId>,
+    /// The last word on each partition, of any member.
+    marks: BTreeMap<Partition, Mark>,
+    /// What inspections are shown instead, where a coordinator answers that was deposed.
+    old_marks: Option<BTreeMap<Partition, Mark>>,
 }
 
 /// What a client joins with.
@@ -146,8 +150,9 @@ impl Group {
         replies: &mut Replies,
     ) {
         if self.seats.is_empty() {
-            // Kafka forgets an empty group sooner or later, and its generation with it.
-            *self = Group::default();
+            // Kafka forgets an empty group sooner or later, and its generation with it; what was committed is kept for longer.
+            let Group { marks, old_marks, .. } = std::mem::take(self);
+            *self = Group { marks, old_marks, ..Group::default() };
         }
         if self.barrier.is_some() && self.seats.values().all(|seat| seat.joining) {
             self.complete(now, division, replies);
@@ -187,12 +192,32 @@ impl Group {
         }
     }
 
-    /// A renewal: of a member of this generation, or of nobody. It is a sign of life, too.
-    pub(super) fn renew(&mut self, id: ClientId, generation: u64, now: Instant) -> Renewed {
+    /// A renewal, or last words: of a member of this generation, or of nobody. It is a sign of life, too. Whose the
+    /// partitions are is not asked, as on Kafka.
+    pub(super) fn commit(
+        &mut self,
+        id: ClientId,
+        generation: u64,
+        marks: &[(Partition, Mark)],
+        now: Instant,
+    ) -> Renewed {
         match self.alive(id, generation, now) {
-            Some(_) => Renewed::Accepted,
+            Some(_) => {
+                self.marks.extend(marks.iter().copied());
+                Renewed::Accepted
+            }
             None => Renewed::Refused,
         }
+    }
+
+    /// What was committed last. Anyone may ask.
+    pub(super) fn marks(&self, partitions: &[Partition]) -> Vec<(Partition, Mark)> {
+        let marks = self.old_marks.as_ref().unwrap_or(&self.marks);
+        partitions.iter().filter_map(|one| Some((*one, *marks.get(one)?))).collect()
+    }
+
+    pub(super) fn show_old_marks(&mut self, is_old: bool) {
+        self.old_marks = is_old.then(|| self.marks.clone());
     }
 
     fn alive(&mut self, id: ClientId, generation: u64, now: Instant) -> Option<&Seat> {

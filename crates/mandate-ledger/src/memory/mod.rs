@@ -6,7 +6,8 @@
 //! between them that delays, cuts and reorders, and a [`MemoryLedger`] is one for the members of a process.
 //!
 //! It keeps Kafka's rules where they matter for safety: sessions, a join barrier with a bound, generations,
-//! renewals that are refused to members of an old generation and to strangers, incremental revocation, a
+//! commits that are refused to members of an old generation and to strangers, and to nobody else whatever partitions
+//! they are about, incremental revocation, a
 //! generation that begins anew with an empty group, static membership that takes effect at once. Groups
 //! and offsets survive a restart of the broker; sessions begin anew with it, as on Kafka.
 

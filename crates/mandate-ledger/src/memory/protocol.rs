@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use mandate_proto::identity::Lifetime;
-use mandate_proto::neli::{Partition, Record, Renewed, RequestId};
+use mandate_proto::neli::{Mark, Partition, Record, Renewed, RequestId};
 use mandate_proto::time::WallTime;
 use serde::{Deserialize, Serialize};
 
@@ -55,12 +55,21 @@ pub enum Call {
         /// In which generation.
         generation: u64,
     },
-    /// A renewal.
-    Renew {
-        /// Its name.
-        id: RequestId,
+    /// To keep marks, as a member: a renewal, or last words.
+    Commit {
+        /// Its name, if an answer is wanted.
+        id: Option<RequestId>,
         /// In which generation.
         generation: u64,
+        /// What to keep of which partitions.
+        marks: Vec<(Partition, Mark)>,
+    },
+    /// For the marks that are kept.
+    Inspect {
+        /// Its name.
+        id: RequestId,
+        /// Of which partitions.
+        partitions: Vec<Partition>,
     },
     /// To be no member any more.
     Leave,
@@ -141,6 +150,13 @@ pub enum Reply {
         generation: u64,
         /// How.
         outcome: Renewed,
+    },
+    /// To an inspection.
+    Marks {
+        /// Which.
+        id: RequestId,
+        /// What is kept, where something is.
+        marks: Vec<(Partition, Mark)>,
     },
     /// A record was appended.
     Appended {

@@ -137,11 +137,8 @@ impl Ledger for MemoryLedger {
     type Member = MemoryMember;
 
     fn grants(&self) -> Grants {
-        let ClientConfig { session, heartbeat, barrier, instance, .. } = self.client;
-        let state = self.shared.state();
-        let mut grants = state.broker.grants(session, heartbeat, barrier, Duration::ZERO);
-        grants.may_hand_over_early = instance.is_some();
-        grants
+        let ClientConfig { session, heartbeat, barrier, .. } = self.client;
+        self.shared.state().broker.grants(session, heartbeat, barrier)
     }
 
     fn member(&self, life: Lifetime) -> Result<MemoryMember, LedgerError> {

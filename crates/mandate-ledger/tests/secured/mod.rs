@@ -13,6 +13,9 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 pub(crate) const USER: &str = "mandate";
 pub(crate) const PASSWORD: &str = "a-password";
 
+/// How a password may be shown: as it is, or so that nobody who listens learns it.
+pub(crate) const MECHANISMS: [&str; 2] = ["PLAIN", "SCRAM-SHA-512"];
+
 /// How long a session lasts in the consumer protocol, where the broker decides.
 pub(crate) const CONSUMER_SESSION: Duration = Duration::from_secs(2);
 
@@ -24,7 +27,8 @@ pub(crate) struct Secured {
 
 impl Secured {
     pub(crate) fn launch() -> Self {
-        let mut server = Kafka::launch(&KafkaConfig::TUNED).expect("Kafka starts");
+        let config = KafkaConfig { user: Some((USER, PASSWORD)), ..KafkaConfig::TUNED };
+        let mut server = Kafka::launch(&config).expect("Kafka starts");
         let port = mandate_servers::free_ports(1).expect("a port is free")[0];
         let certificates = Certificates::new();
         let node = &mut server.nodes()[0];
@@ -65,7 +69,9 @@ fn settings(before: &str, port: u16, keys: &str) -> String {
         "\nlisteners={},SECURED://127.0.0.1:{port}\n\
          advertised.listeners={},SECURED://127.0.0.1:{port}\n\
          listener.security.protocol.map={},SECURED:SASL_SSL\n\
-         sasl.enabled.mechanisms=PLAIN\n\
+         sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512\n\
+         listener.name.secured.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule \
+         required;\n\
          listener.name.secured.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule \
          required user_{USER}=\"{PASSWORD}\";\n\
          listener.name.secured.ssl.keystore.type=PEM\n\

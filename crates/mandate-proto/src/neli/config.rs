@@ -38,12 +38,8 @@ pub struct Grants {
     pub heartbeat: Duration,
     /// How long the ledger waits for a member to release what it wants back (`max.poll.interval.ms`).
     pub barrier: Duration,
-    /// Whether it refuses renewals of members that it has replaced. If so, for how long after it has
-    /// accepted one it gives the partition to nobody else, unless it was released.
-    pub fenced: Option<Duration>,
-    /// Whether it may, all the same, hand a partition over earlier: a restart under the same static
-    /// membership takes effect at once.
-    pub may_hand_over_early: bool,
+    /// Whether it refuses renewals of generations that it has replaced, and keeps marks for whoever comes next.
+    pub fenced: bool,
     /// Whom it hands records to.
     pub delivery: Delivery,
 }
@@ -90,17 +86,6 @@ pub enum Unfit {
         /// What the ledger grants.
         session: Duration,
     },
-    /// A threshold under which two may lead.
-    #[error(
-        "in exclusive mode the threshold must be at most {longest:?}, or two may lead at once: {threshold:?} \
-         is longer than what the ledger holds a partition for, less what clocks may drift"
-    )]
-    ThresholdTooLong {
-        /// The threshold.
-        threshold: Duration,
-        /// The longest that is safe.
-        longest: Duration,
-    },
     /// Leaders would lapse between two signs.
     #[error(
         "what keeps a leader comes every {interval:?}; it must come at least {times} times in the threshold of \
@@ -116,8 +101,8 @@ pub enum Unfit {
     },
     /// A grace period in which the former leader may still lead.
     #[error(
-        "this ledger may hand a partition over while its former leader still counts on it: the grace period \
-         must be at least {shortest:?}, not {grace:?}"
+        "a former leader may count on a partition when it is handed over: the grace period must be at least \
+         {shortest:?}, not {grace:?}"
     )]
     GraceTooShort {
         /// The grace period.
@@ -158,6 +143,11 @@ pub enum Unfit {
     Zero(&'static str),
 }
 
+/// An exclusive threshold is this part of the session. A crash takes a session to be noticed, and then a threshold to be waited
+/// out: with a fifth, about 1.3 times what a plain consumer group takes. A shorter one saves little of that, and leaves a leader less time to
+/// get a renewal through.
+const SHARE_OF_SESSION: u32 = 5;
+
 /// Signs in a threshold: one may be lost and another late.
 const SIGNS_NON_EXCLUSIVE: u32 = 3;
 /// Renewals in a threshold: one may be lost.
@@ -180,7 +170,7 @@ impl Config {
     }
 
     /// For how long after the last proof a member leads (T). Default: twice the session in non-exclusive
-    /// mode, a third of what the ledger holds a partition for in exclusive mode.
+    /// mode, a fifth of it in exclusive mode.
     #[must_use]
     pub fn with_threshold(mut self, threshold: Duration) -> Self {
         self.threshold = Some(threshold);
@@ -195,8 +185,8 @@ impl Config {
         self
     }
 
-    /// How long after an assignment a member does not lead yet, in exclusive mode. Default: none, or as
-    /// long as a ledger needs that may hand partitions over early or cannot fence.
+    /// How long after an assignment a member does not lead yet, in exclusive mode, unless it knows that the term
+    /// before its own is over (on a ledger that fences). Default: the threshold, and what clocks may drift.
     #[must_use]
     pub fn with_grace(mut self, grace: Duration) -> Self {
         self.grace = Some(grace);
@@ -243,7 +233,7 @@ impl Config {
         }
         let threshold = self.resolve_threshold(&grants)?;
         let interval = self.resolve_interval(threshold)?;
-        let grace = self.resolve_grace(&grants, threshold)?;
+        let grace = self.resolve_grace(threshold)?;
         let drain = self.drain.unwrap_or(grants.barrier / 2);
         if drain > less(grants.barrier, self.allowance_per_mille) {
             return Err(Unfit::DrainTooLong { drain, barrier: grants.barrier });
@@ -275,6 +265,7 @@ impl Config {
     }
 
     fn resolve_threshold(&self, grants: &Grants) -> Result<Duration, Unfit> {
+        let share = grants.session / SHARE_OF_SESSION;
         match (self.mode, grants.fenced) {
             (Mode::NonExclusive, _) => {
                 let session = grants.session;
@@ -287,18 +278,11 @@ impl Config {
                 }
                 Ok(threshold)
             }
-            (Mode::Exclusive, Some(held)) => {
-                let longest = less(less(held, self.allowance_per_mille), self.allowance_per_mille);
-                let threshold = self.threshold.unwrap_or(held / 3);
-                if threshold > longest {
-                    return Err(Unfit::ThresholdTooLong { threshold, longest });
-                }
-                Ok(threshold)
+            (Mode::Exclusive, true) => Ok(self.threshold.unwrap_or(share)),
+            (Mode::Exclusive, false) if grants.delivery == Delivery::AssignedOnly => {
+                Ok(self.threshold.unwrap_or(share))
             }
-            (Mode::Exclusive, None) if grants.delivery == Delivery::AssignedOnly => {
-                Ok(self.threshold.unwrap_or(grants.session / 3))
-            }
-            (Mode::Exclusive, None) => Err(Unfit::CannotExclude),
+            (Mode::Exclusive, false) => Err(Unfit::CannotExclude),
         }
     }
 
@@ -319,17 +303,15 @@ impl Config {
         Ok(interval)
     }
 
-    fn resolve_grace(&self, grants: &Grants, threshold: Duration) -> Result<Duration, Unfit> {
+    fn resolve_grace(&self, threshold: Duration) -> Result<Duration, Unfit> {
         if self.mode == Mode::NonExclusive {
             return match self.grace {
                 None => Ok(Duration::ZERO),
                 Some(_) => Err(Unfit::GraceWithoutExclusion),
             };
         }
-        let shortest = match grants.fenced.is_none() || grants.may_hand_over_early {
-            true => more(more(threshold, self.allowance_per_mille), self.allowance_per_mille),
-            false => Duration::ZERO,
-        };
+        // By a slow clock at the former leader and a fast one here.
+        let shortest = more(more(threshold, self.allowance_per_mille), self.allowance_per_mille);
         let grace = self.grace.unwrap_or(shortest);
         if grace < shortest {
             return Err(Unfit::GraceTooShort { grace, shortest });
@@ -343,7 +325,7 @@ fn less(duration: Duration, per_mille: u32) -> Duration {
 }
 
 /// What a clock that is fast by the allowance shows for it, and a little more: 1 / (1 - mu) > 1 + mu.
-fn more(duration: Duration, per_mille: u32) -> Duration {
+pub(super) fn more(duration: Duration, per_mille: u32) -> Duration {
     duration.saturating_mul(1000) / (1000 - per_mille) + Duration::from_nanos(1)
 }
 
@@ -373,7 +355,7 @@ impl Plan {
         self.interval
     }
 
-    /// How long after an assignment a member does not lead yet.
+    /// How long after an assignment a member does not lead yet, unless it knows that nobody else does.
     pub fn grace(&self) -> Duration {
         self.grace
     }
@@ -390,7 +372,7 @@ impl Plan {
 
     /// Whether renewals prove who leads.
     pub(super) fn renews(&self) -> bool {
-        self.mode == Mode::Exclusive && self.grants.fenced.is_some()
+        self.mode == Mode::Exclusive && self.grants.fenced
     }
 
     /// When a request is not waited for any longer: another must have its chance within the threshold.
@@ -407,7 +389,7 @@ impl Plan {
     /// within `delay`, nobody holds the barrier up, and a member is there to take over.
     ///
     /// The ledger finds the silence; everyone learns of it with a heartbeat; then the partition is
-    /// assigned. In exclusive mode its work is claimed and confirmed, after the grace period; in
+    /// assigned. In exclusive mode it is claimed and confirmed, while the grace period passes; in
     /// non-exclusive mode a record has to come.
     pub fn fails_over_within(&self, delay: Duration) -> Duration {
         let assigned = more(self.grants.session, self.allowance_per_mille)
@@ -430,11 +412,15 @@ impl Plan {
         self.fails_over_within(delay) + self.threshold.saturating_sub(self.grants.session)
     }
 
-    /// For how long a partition that is assigned may go without a proof before it is given back: a threshold, and at least
-    /// a session. With a shorter one, a host that is busy for a moment would send everyone through the barrier,
-    /// and stay out for longer than the proof would have taken.
+    /// For how long a partition that is assigned may go without a proof before it is given back: a threshold, and at least a
+    /// session. With a shorter one, a host that is busy for a moment would send everyone through the barrier, and stay out for
+    /// longer than the proof would have taken. In exclusive mode it is both: while a barrier waits for a member that is dead, which it does for
+    /// up to a session, a ledger may answer no renewals (Kafka takes one request of a connection at a time).
     pub fn dry_after(&self) -> Duration {
-        self.threshold.max(self.grants.session)
+        match self.mode {
+            Mode::NonExclusive => self.threshold.max(self.grants.session),
+            Mode::Exclusive => self.threshold + self.grants.session,
+        }
     }
 
     /// Within how long there is a leader again for every role, whatever happened before, once nothing

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 use core::fmt;
+use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -77,6 +78,23 @@ pub enum Kind {
     Claim,
 }
 
+/// What the ledger keeps of a partition for whoever comes next: the last word of a member of the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mark {
+    /// It was renewed under this term.
+    Held {
+        /// The term of the claim that was renewed.
+        term: Term,
+        /// For how long after a renewal anyone may count on it who counted on it then.
+        lease: Duration,
+    },
+    /// Nobody leads under this term, or an earlier one, ever again.
+    Over {
+        /// The last term that is over.
+        term: Term,
+    },
+}
+
 /// The version of the protocol that this is.
 pub const PROTOCOL: u16 = 1;
 
@@ -95,8 +113,15 @@ pub enum Request {
         record: Record,
     },
     /// Have it confirmed that this member is still the one to whom the partitions are assigned
-    /// ([`Input::Renewed`]). The ledger must refuse a member that has been replaced.
+    /// ([`Input::Renewed`]), and keep these marks. The ledger must refuse a member that has been replaced.
     Renew {
+        /// Its name.
+        id: RequestId,
+        /// Which, and what the ledger is to keep of them.
+        marks: Vec<(Partition, Mark)>,
+    },
+    /// Say what the ledger keeps of partitions ([`Input::Inspected`]).
+    Inspect {
         /// Its name.
         id: RequestId,
         /// Which.
@@ -108,9 +133,16 @@ pub enum Request {
         barrier: BarrierId,
         /// Which.
         partitions: Vec<Partition>,
+        /// What the ledger is to keep of them, before anyone else gets them. It is asked as a member of the
+        /// group, like a renewal; nobody waits for an answer, and if it is refused or lost the next leader
+        /// has to wait instead.
+        marks: Vec<(Partition, Mark)>,
     },
     /// Leave the group: everything assigned may go to others at once.
-    Leave,
+    Leave {
+        /// As with a release.
+        marks: Vec<(Partition, Mark)>,
+    },
 }
 
 /// What became of a publication.
@@ -188,6 +220,14 @@ pub enum Input {
         /// How.
         outcome: Renewed,
     },
+    /// An inspection has come to an end.
+    Inspected {
+        /// Which.
+        id: RequestId,
+        /// What the ledger keeps, of those of which it keeps something; `None` if it could not be read. What was kept
+        /// a while ago will do.
+        marks: Option<Vec<(Partition, Mark)>>,
+    },
     /// The application's work on a partition that is being revoked has ended.
     Drained {
         /// Which.
@@ -235,6 +275,8 @@ pub enum Undertaking {
     Publishing,
     /// A renewal.
     Renewing,
+    /// A look at what the ledger keeps.
+    Inspecting,
 }
 
 /// What the application is told. A partition stands for its roles ([`Layout::roles_of`]).

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::config::Mode;
-use super::interface::{BarrierId, Effect, Event, Loss, Partition, Request};
+use super::interface::{BarrierId, Effect, Event, Loss, Mark, Partition, Request};
 use super::seat::{Assignment, Work};
 use super::{Fx, Member};
 use crate::time::Instant;
@@ -64,6 +64,7 @@ impl Member {
             }
         }
         self.next_beat = self.next_beat.min(now);
+        self.next_inspection = self.next_inspection.min(now);
     }
 
     /// The ledger wants partitions back. In exclusive mode they are led no more from this instant on;
@@ -85,13 +86,12 @@ impl Member {
                 self.end(partition, Loss::Revoked, effects);
             }
             let released_by = now + self.plan.drain;
+            self.drop_claim(partition);
             let seat = self.seat_mut(partition);
             if seat.work == Work::Ending && seat.assigned.is_some() {
-                seat.claim = None;
                 seat.dry_at = None;
                 seat.wanted = Some((barrier, released_by));
             } else {
-                seat.give_up();
                 free.push(partition);
             }
         }
@@ -107,8 +107,16 @@ impl Member {
     ) {
         if !partitions.is_empty() {
             self.waits_since(now);
-            effects.push(Effect::Ask(Request::Release { barrier, partitions }));
+            let marks = self.give_up(&partitions);
+            effects.push(Effect::Ask(Request::Release { barrier, partitions, marks }));
         }
+    }
+
+    /// Forgets assignments; what the ledger is to keep of them.
+    fn give_up(&mut self, partitions: &[Partition]) -> Vec<(Partition, Mark)> {
+        let marks = partitions.iter().filter_map(|partition| self.last_word(*partition)).collect();
+        partitions.iter().for_each(|partition| self.seat_mut(*partition).give_up());
+        marks
     }
 
     /// They are gone, and nobody waits for anything.
@@ -133,7 +141,6 @@ impl Member {
         if seat.work == Work::Ending {
             seat.work = Work::None;
             if let Some((barrier, _)) = seat.wanted {
-                seat.give_up();
                 self.release(barrier, vec![partition], now, effects);
             }
         }
@@ -144,7 +151,6 @@ impl Member {
         for partition in self.partitions() {
             let seat = self.seat_mut(partition);
             if let Some((barrier, _)) = seat.wanted.filter(|(_, by)| *by <= now) {
-                seat.give_up();
                 seat.work = Work::None;
                 effects.push(Effect::Tell(Event::DrainOverran { partition }));
                 self.release(barrier, vec![partition], now, effects);
@@ -159,9 +165,8 @@ impl Member {
                 self.waiting = None;
                 for partition in self.partitions() {
                     self.end(partition, Loss::Left, effects);
-                    let seat = self.seat_mut(partition);
-                    seat.claim = None;
-                    seat.dry_at = None;
+                    self.drop_claim(partition);
+                    self.seat_mut(partition).dry_at = None;
                 }
                 self.stay = Stay::Going { by: now + self.plan.drain, for_good };
             }
@@ -185,10 +190,11 @@ impl Member {
                     if core::mem::take(&mut seat.work) == Work::Ending {
                         effects.push(Effect::Tell(Event::DrainOverran { partition }));
                     }
-                    seat.give_up();
                 }
                 self.waiting = None;
-                effects.push(Effect::Ask(Request::Leave));
+                let all: Vec<_> = self.partitions().collect();
+                let marks = self.give_up(&all);
+                effects.push(Effect::Ask(Request::Leave { marks }));
                 effects.push(Effect::Tell(Event::Left));
                 self.stay = match for_good {
                     true => Stay::Left,

@@ -32,10 +32,10 @@
 //! 5. **Receiving records proves nothing** on a ledger that hands them to whoever asks. Ownership is
 //!    *renewed*: the ledger refuses members that it has replaced. (As printed, two lead:
 //!    `mandate_sim::neli` shows it.)
-//! 6. **T counts from before the renewal was sent.** The ledger accepts it later, and holds the partition from
-//!    then on; so the owner's time is up first. An answer that comes when T is over proves nothing.
-//! 7. **T leaves room for drift**: it is at most what the ledger holds a partition for, less the allowance for
-//!    each of the two clocks. By default it is a third.
+//! 6. **T counts from before the renewal was sent**, and the ledger accepts it later. An answer that comes when T is
+//!    over proves nothing.
+//! 7. **The next leader waits for T from its assignment on**, and for what two clocks may drift: every renewal of an earlier owner
+//!    was accepted before that. How long the ledger holds a partition for anyone does not matter.
 //! 8. **A renewal proves something of the assignment in which it was sent only.** A partition that was revoked and
 //!    assigned again meanwhile is another matter, though the ledger, which checks members and not
 //!    partitions, accepts it.
@@ -48,10 +48,11 @@
 //!     confirmed. A group's generation is no term: it begins anew when the group was empty.
 //! 12. **What has lapsed or was refused stays lost**: the next claim has a higher term. No member leads under a
 //!     lower term than it has seen.
-//! 13. **Where the ledger may hand over early, or cannot refuse, the next leader waits** for the grace period,
-//!     longer than T: by then the former one's time is up whatever it believes.
+//! 13. **It does not wait if the term just before its own is over**: by its own doing, or because whoever led under it has said so,
+//!     after it had ended and before it gave the partition back. The reasons are in `succession.rs`.
 //! 14. **On a ledger that does not fence but hands records to the owner only**, a record of the member's own is the
-//!     proof, dated from its sending. Only those: no other clock has to be trusted. Rule 13 applies.
+//!     proof, dated from its sending. Only those: no other clock has to be trusted. Everyone waits, because nothing tells
+//!     who had it before.
 //!
 //! The simulator removes these one by one and sees what they are for (`docs/ledger.md` has the counts).
 //!
@@ -62,7 +63,7 @@
 //!   the same roles, one failure leaves no instant without a leader.
 //! - [`Mode::Exclusive`]: at any instant at most one [`mandate`](Member::mandate) holds for a partition; its term
 //!   rises, and one that checks terms is safe whatever clocks do. Assumed: the ledger keeps what it has
-//!   acknowledged and holds partitions for as long as it says ([`Grants::fenced`]); clocks that count
+//!   acknowledged, and refuses renewals of generations that it has replaced ([`Grants::fenced`]); clocks that count
 //!   suspension, and whose rates are off by less than the allowance.
 //!
 //! # Bounds
@@ -80,20 +81,22 @@ mod membership;
 mod proving;
 mod publishing;
 mod seat;
+mod succession;
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 pub use config::{Config, Delivery, Grants, Mode, Plan, Unfit};
 pub use interface::{
-    BarrierId, Effect, Event, Input, Kind, Loss, PROTOCOL, Partition, Published, Record, Renewed,
-    Request, RequestId, Undertaking,
+    BarrierId, Effect, Event, Input, Kind, Loss, Mark, PROTOCOL, Partition, Published, Record,
+    Renewed, Request, RequestId, Undertaking,
 };
 pub use layout::{Layout, RoleId};
 
 use membership::Stay;
 use proving::Renewal;
 use seat::Seat;
+use succession::Inspection;
 
 use crate::identity::{Lifetime, Term};
 use crate::machine::{Effects, Machine};
@@ -123,9 +126,12 @@ pub struct Member {
     waiting: Option<(Instant, Instant)>,
     renewal: Option<Renewal>,
     next_renewal: Instant,
+    inspection: Option<Inspection>,
+    next_inspection: Instant,
     next_beat: Instant,
     publish_failures: u32,
     renew_failures: u32,
+    inspect_failures: u32,
     /// How many rests in succession were for dry partitions, and when the last began.
     dry_rests: (u32, Instant),
 }
@@ -143,9 +149,12 @@ impl Member {
             waiting: None,
             renewal: None,
             next_renewal: now,
+            inspection: None,
+            next_inspection: now,
             next_beat: now,
             publish_failures: 0,
             renew_failures: 0,
+            inspect_failures: 0,
             dry_rests: (0, now),
             plan,
         };
@@ -213,6 +222,10 @@ impl Member {
         self.come_and_go(now, effects);
         self.give_publications_up(now, effects);
         self.give_renewal_up(now, effects);
+        self.give_inspection_up(now, effects);
+        if self.is_inspection_due().is_some_and(|due| due <= now) {
+            self.inspect(now, effects);
+        }
         if self.is_renewal_due().is_some_and(|due| due <= now) {
             self.renew(now, effects);
         }
@@ -226,7 +239,7 @@ impl Member {
     fn due_at(&self, partition: Partition, seat: &Seat) -> Option<Instant> {
         let grace = seat.kept().filter(|_| !seat.leads() && seat.claim.is_some());
         let grace = grace.filter(|_| seat.until.is_some() && self.takes_part());
-        let grace = grace.map(|assignment| assignment.since + self.plan.grace);
+        let grace = grace.and_then(|assignment| self.alone_from(seat, assignment));
         let released_by = seat.wanted.map(|(_, by)| by);
         let flight = seat.flight.map(|flight| flight.gives_up);
         let claim = self.is_claim_due(partition);
@@ -255,6 +268,9 @@ impl Machine for Member {
             }
             Input::Published { id, outcome } => self.published(id, outcome, now, effects),
             Input::Renewed { id, outcome } => self.renewed(id, outcome, now, effects),
+            Input::Inspected { id, marks } => {
+                self.inspected(id, marks.as_deref(), now, effects);
+            }
             Input::Drained { partition } => self.drained(partition, now, effects),
             Input::Resign => self.go(false, now, effects),
             Input::Leave => self.go(true, now, effects),
@@ -275,13 +291,17 @@ impl Machine for Member {
         };
         let waiting = self.waiting.map(|(_, at)| at);
         let renewal = self.renewal.as_ref().map(|renewal| renewal.gives_up);
-        let member = [stay, waiting, renewal, self.is_renewal_due(), self.is_beat_due()];
+        let inspection = self.inspection.as_ref().map(|inspection| inspection.gives_up);
+        let under_way = [stay, waiting, renewal, inspection];
+        let due = [self.is_renewal_due(), self.is_inspection_due(), self.is_beat_due()];
         let seats = self.each().filter_map(|(partition, seat)| self.due_at(partition, seat));
-        member.into_iter().flatten().chain(seats).min()
+        under_way.into_iter().chain(due).flatten().chain(seats).min()
     }
 }
 
 #[cfg(test)]
 mod paper_tests;
+#[cfg(test)]
+mod succession_tests;
 #[cfg(test)]
 mod tests;

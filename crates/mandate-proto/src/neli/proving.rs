@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::config::Mode;
 use super::interface::{
-    Effect, Event, Loss, Partition, Record, Renewed, Request, RequestId, Undertaking,
+    Effect, Event, Loss, Mark, Partition, Record, Renewed, Request, RequestId, Undertaking,
 };
 use super::seat::Work;
 use super::{Fx, Member};
@@ -38,12 +38,16 @@ impl Member {
 
     pub(super) fn renew(&mut self, now: Instant, effects: &mut Fx) {
         let covers: Vec<_> = self.renewable().collect();
-        let partitions = covers.iter().map(|(partition, _, _)| *partition).collect();
+        let mark = |(partition, _, term): &(Partition, u64, Term)| {
+            let lease = self.lease(&self.seats[partition.get() as usize]);
+            (*partition, Mark::Held { term: *term, lease })
+        };
+        let marks = covers.iter().map(mark).collect();
         let id = self.next_id();
         self.next_renewal = now + self.plan.interval;
         self.renewal =
             Some(Renewal { id, sent: now, gives_up: now + self.plan.patience(), covers });
-        effects.push(Effect::Ask(Request::Renew { id, partitions }));
+        effects.push(Effect::Ask(Request::Renew { id, marks }));
     }
 
     pub(super) fn renewed(
@@ -145,15 +149,16 @@ impl Member {
         if !self.takes_part() {
             return;
         }
-        let (mode, grace) = (self.plan.mode, self.plan.grace);
-        for (index, seat) in self.seats.iter_mut().enumerate() {
-            let Some(assignment) = seat.kept() else { continue };
-            let claimed = mode == Mode::NonExclusive || seat.claim.is_some();
+        for partition in self.partitions() {
+            let seat = &self.seats[partition.get() as usize];
+            let Some(assignment) = seat.kept().filter(|_| !seat.leads()) else { continue };
+            let claimed = self.plan.mode == Mode::NonExclusive || seat.claim.is_some();
             let is_proved = seat.until.is_some_and(|until| now < until);
-            if !seat.leads() && claimed && is_proved && now >= assignment.since + grace {
+            let is_alone = self.alone_from(seat, assignment).is_some_and(|from| from <= now);
+            if claimed && is_proved && is_alone {
+                let seat = self.seat_mut(partition);
                 seat.work = Work::Leading;
                 seat.dry_at = None;
-                let partition = Partition::new(index as u32);
                 effects.push(Effect::Tell(Event::Acquired { partition, term: seat.claim }));
             }
         }
@@ -190,6 +195,7 @@ impl Member {
                 Mode::NonExclusive => Work::None,
             };
             let term = seat.claim;
+            seat.over = seat.over.max(term.unwrap_or(Term::NONE));
             effects.push(Effect::Tell(Event::Ended { partition, term, loss }));
         }
     }

@@ -124,6 +124,7 @@ impl Member {
         }
         seat.highest = term;
         seat.claim = Some(term);
+        seat.has_claimed = true;
         self.next_renewal = now;
     }
 

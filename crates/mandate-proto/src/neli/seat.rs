@@ -1,5 +1,7 @@
 //! What a member knows of one partition.
 
+use core::time::Duration;
+
 use super::interface::{BarrierId, Kind, RequestId};
 use super::ledger_clock::LedgerClock;
 use crate::identity::Term;
@@ -50,8 +52,15 @@ pub(super) struct Seat {
     /// Until when what is known proves that this member may lead.
     pub(super) until: Option<Instant>,
     pub(super) work: Work,
-    /// The highest term that was ever seen here.
+    /// The highest term that was ever seen here: of this member's own claims.
     pub(super) highest: Term,
+    /// Nobody leads under this term, or an earlier one, ever again.
+    pub(super) over: Term,
+    /// What earlier owners may count on, beyond what this one would; not known before the ledger was asked in
+    /// this assignment.
+    pub(super) others_lease: Option<Duration>,
+    /// Whether a claim was made in this assignment, and marks with it.
+    pub(super) has_claimed: bool,
     /// When it is said that the partition is dry.
     pub(super) dry_at: Option<Instant>,
 }
@@ -66,11 +75,18 @@ impl Seat {
         self.assigned.filter(|_| self.wanted.is_none())
     }
 
+    /// Whether a claim comes just behind terms that are over.
+    pub(super) fn follows(&self, claim: Term) -> bool {
+        self.over.next().is_some_and(|next| claim <= next)
+    }
+
     /// Forgets the assignment, and what was proved in it.
     pub(super) fn give_up(&mut self) {
         self.assigned = None;
         self.wanted = None;
         self.claim = None;
         self.dry_at = None;
+        self.others_lease = None;
+        self.has_claimed = false;
     }
 }

@@ -14,7 +14,7 @@ pub(super) const BARRIER: BarrierId = BarrierId::new(3);
 pub(super) const P0: Partition = Partition::new(0);
 pub(super) const P1: Partition = Partition::new(1);
 
-pub(super) fn ms(ms: u64) -> Duration {
+pub(super) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
@@ -27,21 +27,25 @@ pub(super) fn stamp(millis: u64) -> WallTime {
     WallTime::from_unix_nanos(3_600_000_000_000 + millis * 1_000_000)
 }
 
-/// Two partitions, sessions of 300 ms, which are what partitions are held for.
+/// Two partitions, sessions of 300 ms.
 pub(super) fn grants() -> Grants {
     Grants {
         partitions: NonZeroU32::new(2).unwrap(),
         session: ms(300),
         heartbeat: ms(100),
         barrier: ms(1000),
-        fenced: Some(ms(300)),
-        may_hand_over_early: false,
+        fenced: true,
         delivery: Delivery::Anyone,
     }
 }
 
+/// In exclusive mode T is 100 ms, and there is a renewal every 25 ms.
 pub(super) fn config(mode: Mode) -> Config {
-    Config::new(MemberId::new(1), mode)
+    let config = Config::new(MemberId::new(1), mode);
+    match mode {
+        Mode::Exclusive => config.with_threshold(ms(100)),
+        Mode::NonExclusive => config,
+    }
 }
 
 /// A member, what it has asked for and what it has told.
@@ -61,13 +65,12 @@ impl Subject {
         subject
     }
 
-    /// In exclusive mode: T is 100 ms, a renewal every 25 ms.
     pub(super) fn exclusive() -> Self {
         Subject::new(config(Mode::Exclusive), grants())
     }
 
     /// Leads partition 0 in term 8, by a renewal sent and accepted at 0 ms.
-    fn leading() -> Self {
+    pub(super) fn leading() -> Self {
         let mut subject = Subject::exclusive();
         subject.assign(P0, 0);
         subject.append(7, 0);
@@ -105,7 +108,7 @@ impl Subject {
         self.tell(Input::Assigned { partitions: vec![partition] }, millis);
     }
 
-    fn revoke(&mut self, partition: Partition, millis: u64) {
+    pub(super) fn revoke(&mut self, partition: Partition, millis: u64) {
         self.tell(Input::Revoking { barrier: BARRIER, partitions: vec![partition] }, millis);
     }
 
@@ -118,7 +121,25 @@ impl Subject {
         id_of(&request).unwrap()
     }
 
-    fn append(&mut self, offset: u64, millis: u64) {
+    /// A claim comes to stand behind one that is over, as the ledger says if it is asked.
+    pub(super) fn append(&mut self, offset: u64, millis: u64) {
+        while self.asked.iter().any(|request| matches!(request, Request::Inspect { .. })) {
+            self.inspected(Some(Mark::Over { term: Term::new(offset) }), millis);
+        }
+        self.append_behind_others(offset, millis);
+    }
+
+    /// Ends an inspection: this is what the ledger keeps of each partition.
+    pub(super) fn inspected(&mut self, mark: Option<Mark>, millis: u64) {
+        let place =
+            self.asked.iter().position(|request| matches!(request, Request::Inspect { .. }));
+        let request = self.asked.remove(place.expect("an inspection under way"));
+        let marks = mark.map(|mark| vec![(P0, mark), (P1, mark)]).unwrap_or_default();
+        let id = id_of(&request).unwrap();
+        self.tell(Input::Inspected { id, marks: Some(marks) }, millis);
+    }
+
+    pub(super) fn append_behind_others(&mut self, offset: u64, millis: u64) {
         let id = self.publication(Kind::Claim);
         let outcome = Published::Appended { offset, stamp: stamp(millis) };
         self.tell(Input::Published { id, outcome }, millis);
@@ -133,17 +154,17 @@ impl Subject {
         }
     }
 
-    fn renewal(&mut self) -> RequestId {
+    pub(super) fn renewal(&mut self) -> RequestId {
         let place = self.asked.iter().position(|request| matches!(request, Request::Renew { .. }));
         id_of(&self.asked.remove(place.expect("a renewal under way"))).unwrap()
     }
 
-    fn renewed(&mut self, outcome: Renewed, millis: u64) {
+    pub(super) fn renewed(&mut self, outcome: Renewed, millis: u64) {
         let id = self.renewal();
         self.tell(Input::Renewed { id, outcome }, millis);
     }
 
-    fn term(&self, millis: u64) -> Option<u64> {
+    pub(super) fn term(&self, millis: u64) -> Option<u64> {
         self.member.mandate(P0, at(millis))?.term.map(Term::get)
     }
 
@@ -151,11 +172,26 @@ impl Subject {
         self.member.mandate(partition, at(millis)).is_some()
     }
 
-    fn released(&self) -> bool {
-        self.asked.contains(&Request::Release { barrier: BARRIER, partitions: vec![P0] })
+    pub(super) fn released(&self) -> bool {
+        self.last_words().is_some()
     }
 
-    fn losses(&self) -> Vec<Loss> {
+    /// What the ledger was to keep of partition 0 when it was released.
+    pub(super) fn last_words(&self) -> Option<Vec<(Partition, Mark)>> {
+        self.asked.iter().find_map(|request| match request {
+            Request::Release { barrier: BARRIER, partitions, marks } if *partitions == [P0] => {
+                Some(marks.clone())
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether leaving was the last that it asked for.
+    pub(super) fn leaves(&self) -> bool {
+        matches!(self.asked.last(), Some(Request::Leave { .. }))
+    }
+
+    pub(super) fn losses(&self) -> Vec<Loss> {
         let loss = |event: &Event| match event {
             Event::Ended { loss, .. } => Some(*loss),
             _ => None,
@@ -166,8 +202,10 @@ impl Subject {
 
 fn id_of(request: &Request) -> Option<RequestId> {
     match request {
-        Request::Publish { id, .. } | Request::Renew { id, .. } => Some(*id),
-        Request::Join | Request::Release { .. } | Request::Leave => None,
+        Request::Publish { id, .. } | Request::Renew { id, .. } | Request::Inspect { id, .. } => {
+            Some(*id)
+        }
+        Request::Join | Request::Release { .. } | Request::Leave { .. } => None,
     }
 }
 
@@ -276,9 +314,9 @@ fn a_refusal_ends_leadership_at_once_and_a_new_claim_is_needed() {
     assert!(!subject.leads(P0, 26));
     assert_eq!(subject.losses(), [Loss::Fenced]);
     subject.wait_until(51);
-    subject.append(30, 52);
+    subject.append(8, 52);
     subject.renewed(Renewed::Accepted, 53);
-    assert_eq!(subject.term(53), Some(31));
+    assert_eq!(subject.term(53), Some(9), "at once: the term before was its own");
 }
 
 #[test]
@@ -389,13 +427,13 @@ fn leaving_stops_first_drains_then_leaves_and_nothing_comes_after() {
     let mut subject = Subject::leading();
     subject.tell(Input::Leave, 10);
     assert!(!subject.leads(P0, 10));
-    assert!(!subject.asked.contains(&Request::Leave));
+    assert!(!subject.leaves());
     subject.tell(Input::Drained { partition: P0 }, 30);
-    assert_eq!(subject.asked.last(), Some(&Request::Leave));
+    assert!(subject.leaves());
     assert_eq!(subject.told.last(), Some(&Event::Left));
     assert_eq!(subject.member.deadline(), None);
     subject.assign(P0, 40);
-    assert_eq!(subject.asked.last(), Some(&Request::Leave));
+    assert!(subject.leaves());
 }
 
 #[test]
@@ -403,7 +441,7 @@ fn leaving_is_bounded_even_if_work_never_ends() {
     let mut subject = Subject::leading();
     subject.tell(Input::Leave, 10);
     subject.wait_until(510);
-    assert_eq!(subject.asked.last(), Some(&Request::Leave));
+    assert!(subject.leaves());
 }
 
 #[test]
@@ -411,9 +449,9 @@ fn who_resigns_rests_and_joins_again() {
     let mut subject = Subject::leading();
     subject.tell(Input::Resign, 10);
     subject.tell(Input::Drained { partition: P0 }, 10);
-    assert_eq!(subject.asked.last(), Some(&Request::Leave));
+    assert!(subject.leaves());
     subject.wait_until(309);
-    assert_eq!(subject.asked.last(), Some(&Request::Leave));
+    assert!(subject.leaves());
     subject.wait_until(310);
     assert_eq!(subject.asked.last(), Some(&Request::Join));
 }
@@ -423,12 +461,12 @@ fn one_renewal_covers_all_partitions() {
     let mut subject = Subject::exclusive();
     subject.tell(Input::Assigned { partitions: vec![P0, P1] }, 0);
     subject.append(7, 1);
-    subject.append(3, 1);
+    subject.append(7, 1);
     subject.renewed(Renewed::Accepted, 2);
     subject.renewed(Renewed::Accepted, 3);
     subject.wait_until(28);
     let covered = subject.asked.iter().find_map(|request| match request {
-        Request::Renew { partitions, .. } => Some(partitions.clone()),
+        Request::Renew { marks, .. } => Some(marks.iter().map(|(of, _)| *of).collect::<Vec<_>>()),
         _ => None,
     });
     assert_eq!(covered, Some(vec![P0, P1]));
@@ -439,18 +477,20 @@ fn one_renewal_covers_all_partitions() {
 fn a_partition_that_stays_dry_is_given_back_for_another_to_try() {
     let mut subject = Subject::exclusive();
     subject.assign(P0, 0);
-    subject.wait_until(299);
-    assert!(!subject.told.contains(&Event::Dry { partition: P0 }), "not before a session is over");
-    subject.wait_until(300);
-    assert!(subject.told.contains(&Event::Dry { partition: P0 }));
-    assert_eq!(subject.asked.last(), Some(&Request::Leave));
-    subject.wait_until(600);
+    subject.wait_until(502);
+    let dry = Event::Dry { partition: P0 };
+    let early = "not before the grace period, a threshold and a session are over";
+    assert!(!subject.told.contains(&dry), "{early}");
+    subject.wait_until(503);
+    assert!(subject.told.contains(&dry));
+    assert!(subject.leaves());
+    subject.wait_until(803);
     assert_eq!(subject.asked.last(), Some(&Request::Join), "after a rest");
     // Again, and the rest is longer.
-    subject.assign(P0, 600);
-    subject.wait_until(1499);
-    assert_eq!(subject.asked.last(), Some(&Request::Leave));
-    subject.wait_until(1500);
+    subject.assign(P0, 803);
+    subject.wait_until(1904);
+    assert!(subject.leaves());
+    subject.wait_until(1906);
     assert_eq!(subject.asked.last(), Some(&Request::Join));
 }
 

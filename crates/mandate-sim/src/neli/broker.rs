@@ -16,6 +16,8 @@ pub enum Trouble {
     Restart,
     /// Somebody sets its calendar, by so many nanoseconds.
     StepClock(i64),
+    /// Inspections are answered by one that was deposed now, or no more.
+    OldMarks(bool),
 }
 
 /// A broker and its calendar.
@@ -52,6 +54,7 @@ impl BrokerNode {
                 self.broker.call(group, id, call, (now, wall));
             }
             NodeInput::Broker(Trouble::Restart) => self.broker.restart(now),
+            NodeInput::Broker(Trouble::OldMarks(are_old)) => self.broker.show_old_marks(are_old),
             NodeInput::Broker(Trouble::StepClock(by)) => {
                 self.calendar_nanos = self.calendar_nanos.saturating_add(by);
             }

@@ -52,12 +52,16 @@ pub enum Mutant {
     CachedFlag,
     /// Nobody allows for drift.
     NoAllowance,
-    /// Nobody waits for whoever had the same static name before.
+    /// Nobody waits for whoever had a partition before and did not say that it has ended.
     NoGrace,
+    /// A leader says that its term is over while it leads.
+    OverWhileLed,
+    /// A term that is over is believed to be the last that there was.
+    OldMarkCounts,
+    /// Who had a partition before is thought to count on it for as long as oneself would.
+    OwnThreshold,
     /// The generation of the group is the term.
     GenerationIsTerm,
-    /// The end of the barrier is forgotten: partitions are thought to be held for a session whatever happens.
-    BarrierForgotten,
     /// In non-exclusive mode: a record counts from when it is read, however long it waited.
     BacklogCounts,
     /// In non-exclusive mode: leadership ends with the assignment.
@@ -110,6 +114,8 @@ pub enum NodeInput {
     Member(Input),
     /// A member's own thread does not run for this long, while its client beats on.
     Stall(Duration),
+    /// For this long a member's joins are lost on their way, and nothing else of what it sends.
+    LoseJoins(Duration),
     /// A member's work ends at once from now on.
     WorkQuick,
     /// To a broker.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use mandate_proto::identity::{Lifetime, Term};
 use mandate_proto::machine::{Effects, Machine};
 use mandate_proto::neli::{
-    Effect, Event, Holding, Input, Kind, Loss, Member, Partition, Plan, Published, Renewed,
+    Effect, Event, Holding, Input, Kind, Loss, Mark, Member, Partition, Plan, Published, Renewed,
     Request, RequestId,
 };
 use mandate_proto::time::{Instant, WallTime};
@@ -87,7 +87,10 @@ impl Mutated {
         self.member.deadline()
     }
 
-    pub(super) fn tell(&mut self, input: Input, now: Instant, asked: &mut Vec<Asked>) {
+    pub(super) fn tell(&mut self, mut input: Input, now: Instant, asked: &mut Vec<Asked>) {
+        if let Input::Inspected { marks: Some(marks), .. } = &mut input {
+            self.misread(marks);
+        }
         self.look_at(&input, now);
         self.member.handle(input, now, &mut self.effects);
         self.pass_on(now, asked);
@@ -96,6 +99,24 @@ impl Mutated {
     pub(super) fn time_out(&mut self, now: Instant, asked: &mut Vec<Asked>) {
         self.member.handle_timeout(now, &mut self.effects);
         self.pass_on(now, asked);
+    }
+
+    /// What is made of the marks that the ledger keeps.
+    fn misread(&self, marks: &mut Vec<(Partition, Mark)>) {
+        // All are over that there will ever be.
+        let over = Mark::Over { term: Term::new(u64::MAX - 1) };
+        match self.mutant {
+            Some(Mutant::NoGrace) => {
+                let partitions = 0..self.member.plan().grants().partitions.get();
+                *marks = partitions.map(|one| (Partition::new(one), over)).collect();
+            }
+            Some(Mutant::OldMarkCounts) => {
+                let is_over = |mark: &Mark| matches!(mark, Mark::Over { .. });
+                marks.iter_mut().filter(|(_, one)| is_over(one)).for_each(|(_, one)| *one = over);
+            }
+            Some(Mutant::OwnThreshold) => marks.clear(),
+            _ => {}
+        }
     }
 
     fn look_at(&mut self, input: &Input, now: Instant) {
@@ -157,10 +178,14 @@ impl Mutated {
         let threshold = self.member.plan().threshold();
         while let Some(effect) = self.effects.pop() {
             match effect {
-                Effect::Ask(request) => {
-                    match &request {
-                        Request::Renew { id, partitions } => {
-                            self.renewals.insert(*id, (now, partitions.clone()));
+                Effect::Ask(mut request) => {
+                    match &mut request {
+                        Request::Renew { id, marks } => {
+                            let renewed = marks.iter().map(|(partition, _)| *partition).collect();
+                            self.renewals.insert(*id, (now, renewed));
+                            if self.mutant == Some(Mutant::OverWhileLed) {
+                                marks.iter_mut().for_each(|(_, mark)| *mark = over(*mark));
+                            }
                         }
                         Request::Publish { id, partition, record }
                             if record.kind == Kind::Claim =>
@@ -210,5 +235,12 @@ impl Mutated {
             }
             _ => {}
         }
+    }
+}
+
+/// The same term, as if it were over.
+fn over(mark: Mark) -> Mark {
+    match mark {
+        Mark::Held { term, .. } | Mark::Over { term } => Mark::Over { term },
     }
 }

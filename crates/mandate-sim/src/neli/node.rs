@@ -1,6 +1,6 @@
 //! A member as a node: the machine, its client, and an application whose work takes its time to end.
 
-use mandate_ledger::memory::{Client, Outgoing, Side};
+use mandate_ledger::memory::{Call, Client, Outgoing, Side};
 use mandate_proto::identity::Lifetime;
 use mandate_proto::machine::{Effect, Effects};
 use mandate_proto::neli::{Event, Input, Partition};
@@ -18,6 +18,8 @@ pub struct MemberNode {
     /// The member's own thread does not run until then; its client does.
     stalled: Option<Instant>,
     held_back: Vec<Input>,
+    /// Its joins are lost until then.
+    loses_joins: Instant,
     /// When work ends.
     ending: Vec<(Instant, Partition)>,
     random: Random,
@@ -39,6 +41,7 @@ impl MemberNode {
             member,
             stalled: None,
             held_back: Vec::new(),
+            loses_joins: now,
             ending: Vec::new(),
             random: Random::new(life.get(), Stream::Register),
             config,
@@ -73,6 +76,7 @@ impl MemberNode {
             NodeInput::Member(_) if self.stalled.is_some() => {}
             NodeInput::Member(input) => self.tell(input, now, effects),
             NodeInput::Stall(lasting) => self.stalled = Some(now + lasting),
+            NodeInput::LoseJoins(lasting) => self.loses_joins = now + lasting,
             NodeInput::WorkQuick => self.config.work = core::time::Duration::ZERO,
             NodeInput::Received(..) | NodeInput::Broker(_) => {}
         }
@@ -146,6 +150,7 @@ impl MemberNode {
     fn pass_on(&mut self, out: Vec<Outgoing>, now: Instant, effects: &mut Fx) {
         for outgoing in out {
             match outgoing {
+                Outgoing::Call(_, Call::Join { .. }) if now < self.loses_joins => {}
                 Outgoing::Call(id, call) => {
                     let to = match call.side() {
                         Side::Coordinator => self.config.coordinator,

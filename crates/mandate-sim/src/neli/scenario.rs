@@ -10,7 +10,7 @@ use mandate_proto::neli::{Holding, Partition};
 use super::setting::Setting;
 use super::storm::{self, Happening, Strike};
 use super::watch::{Holders, Watch};
-use super::{Mutant, Node, NodeInput, Options};
+use super::{Mutant, Node, NodeInput, Options, Trouble};
 use crate::fault::{DiskFate, Fault};
 use crate::network::HostIndex;
 use crate::subject::Observer;
@@ -119,7 +119,10 @@ impl Run<'_> {
             }
             self.world.inject(Fault::Recover { host, disk: DiskFate::Kept });
             self.world.tell(host, NodeInput::WorkQuick);
+            self.world.tell(host, NodeInput::LoseJoins(Duration::ZERO));
         }
+        let fresh = NodeInput::Broker(Trouble::OldMarks(false));
+        self.world.tell(self.setting.coordinator, fresh);
         self.run_until(self.world.last_arrival());
     }
 

@@ -32,6 +32,8 @@ pub(super) struct Setting {
     pub(super) storm: Duration,
     /// Members that share a static name take it from each other: nobody may count on a leader then.
     pub(super) shares_names: bool,
+    /// A coordinator that was deposed may answer inspections.
+    pub(super) has_old_marks: bool,
 }
 
 /// Clocks are off by up to this many parts of a billion, and this many thousandths are allowed for.
@@ -94,7 +96,7 @@ impl Drawn {
 
     fn grants(&self, delivery: Delivery) -> Grants {
         let broker = Broker::new(self.broker(delivery));
-        broker.grants(self.session, self.heartbeat, self.barrier, self.longest_delay)
+        broker.grants(self.session, self.heartbeat, self.barrier)
     }
 
     fn calm_links(&self) -> LinkModel {
@@ -129,13 +131,33 @@ enum Proof {
     Records,
 }
 
+/// What members find that had a partition before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Marks {
+    Plain,
+    /// Of members with other thresholds.
+    OfMany,
+    /// Old ones, at times.
+    Old,
+}
+
 impl Setting {
     /// Exclusive mode: one group.
     pub(super) fn exclusive(seed: u64, options: &Options) -> Self {
         let mut random = Random::new(seed, Stream::Setting);
         let mut drawn = Drawn::new(&mut random);
+        // Also so short that members are thrown out that live.
+        drawn.barrier = match random.below(3) {
+            0 => drawn.session + drawn.heartbeat,
+            1 => drawn.session * 2,
+            _ => drawn.barrier,
+        };
         let proof = match options.mutant {
-            Some(Mutant::NoGrace) => Proof::RenewalsAndNames,
+            // What is wrong with these shows where a partition changes hands while its former owner runs.
+            Some(Mutant::NoGrace | Mutant::OverWhileLed | Mutant::OwnThreshold) => {
+                random.pick(&[Proof::Renewals, Proof::RenewalsAndNames])
+            }
+            Some(Mutant::NoAllowance) => Proof::RenewalsAndNames,
             Some(_) => Proof::Renewals,
             None => random.pick(&[
                 Proof::Renewals,
@@ -147,27 +169,21 @@ impl Setting {
             ]),
         };
         if options.mutant == Some(Mutant::NoAllowance) {
-            drawn.allowed = 0;
-        }
-        if options.mutant == Some(Mutant::BarrierForgotten) {
-            drawn.barrier = drawn.session + drawn.heartbeat;
+            (drawn.drift, drawn.allowed) = (DRIFTS[1].0, 0);
         }
         let delivery = match proof {
             Proof::Records => Delivery::AssignedOnly,
             _ => Delivery::Anyone,
         };
         let mut grants = drawn.grants(delivery);
-        match proof {
-            Proof::Records => grants.fenced = None,
-            Proof::RenewalsAndNames => grants.may_hand_over_early = true,
-            Proof::Renewals => {}
-        }
-        match options.mutant {
-            Some(Mutant::NoGrace) => grants.may_hand_over_early = false,
-            Some(Mutant::BarrierForgotten) => grants.fenced = Some(drawn.session),
-            _ => {}
-        }
-        let plan = exclusive_plan(&mut random, &drawn, grants, options);
+        grants.fenced = proof != Proof::Records;
+        let config = exclusive_config(&mut random, &drawn, options);
+        let plan = config.resolve(grants).expect("these make a plan");
+        let marks = match options.mutant {
+            Some(Mutant::OwnThreshold) => Marks::OfMany,
+            Some(Mutant::OldMarkCounts) => Marks::Old,
+            _ => random.pick(&[Marks::Plain, Marks::OfMany, Marks::Old]),
+        };
         let size = random.pick(&[1, 2, 3, 3, 4, 5, 7]);
         let wants_records = proof == Proof::Records || options.mutant == Some(Mutant::RecordsProve);
         let fetches = wants_records.then(|| plan.interval() / 3);
@@ -176,10 +192,14 @@ impl Setting {
         let mut setting =
             Setting::of(&mut random, &drawn, plan, (size, 1), (fetches, delivery, single_host));
         setting.shares_names = shares_names;
+        setting.has_old_marks = marks == Marks::Old;
         for (host, (node, _)) in setting.nodes.iter_mut().enumerate() {
             if let NodeConfig::Member(config) = node {
                 config.mutant = options.mutant;
                 config.client.instance = shares_names.then_some(InstanceId(host as u32 / 2));
+                if marks == Marks::OfMany && proof != Proof::Records {
+                    config.plan = shorter(&plan, random.pick(&[1, 1, 2, 4]));
+                }
             }
         }
         setting
@@ -191,7 +211,7 @@ impl Setting {
         let drawn = Drawn::new(&mut random);
         let mut grants = drawn.grants(Delivery::Anyone);
         // The new consumer protocol, say, whose commits renew nothing.
-        grants.fenced = None;
+        grants.fenced = false;
         let me = member(0);
         let config = Config::new(me, Mode::NonExclusive)
             .with_allowance(drawn.allowed)
@@ -261,6 +281,7 @@ impl Setting {
             delay: drawn.delay,
             storm: drawn.session * 30,
             shares_names: false,
+            has_old_marks: false,
         }
     }
 
@@ -269,17 +290,25 @@ impl Setting {
     }
 }
 
-fn exclusive_plan(random: &mut Random, drawn: &Drawn, grants: Grants, options: &Options) -> Plan {
-    let config = Config::new(member(0), Mode::Exclusive)
-        .with_allowance(drawn.allowed)
-        .with_drain(drawn.session);
-    let held = grants.fenced.unwrap_or(grants.session);
-    // As long as can be, or half of that, or a third.
-    let longest = held.mul_f64((1000 - drawn.allowed).pow(2) as f64 / 1e6 - 1e-6);
+fn exclusive_config(random: &mut Random, drawn: &Drawn, options: &Options) -> Config {
+    // Beyond the session, too: what a ledger holds a partition for does not matter.
     let share = match options.mutant {
-        Some(Mutant::NoAllowance | Mutant::BarrierForgotten) => 1.0,
-        _ => random.pick(&[1.0, 0.5, 0.333]),
+        // Drift needs its time to show.
+        Some(Mutant::NoAllowance) => 1.5,
+        _ => random.pick(&[1.5, 0.9, 0.5, 0.25]),
     };
-    let config = config.with_threshold(longest.mul_f64(share));
-    config.resolve(grants).expect("these make a plan")
+    Config::new(member(0), Mode::Exclusive)
+        .with_allowance(drawn.allowed)
+        .with_drain(drawn.session.min(drawn.barrier / 2))
+        .with_threshold(drawn.session.mul_f64(share))
+}
+
+/// The same, with a threshold so many times shorter, as far as messages still get through in time.
+fn shorter(plan: &Plan, times: u32) -> Plan {
+    let shortest = plan.grants().session / 4;
+    let config = Config::new(plan.me(), plan.mode())
+        .with_allowance(plan.allowance_per_mille())
+        .with_drain(plan.drain())
+        .with_threshold((plan.threshold() / times).max(shortest));
+    config.resolve(*plan.grants()).expect("these make a plan")
 }

@@ -33,6 +33,10 @@ impl Strike {
         host: HostIndex,
         setting: &Setting,
     ) -> Vec<(Happening, Option<Fault>)> {
+        let restarts = |host| {
+            let recover = Fault::Recover { host, disk: DiskFate::Kept };
+            [Fault::Crash(host), recover].map(|fault| (Happening::Fault(fault), None))
+        };
         let broken = |fault, mended| (Happening::Fault(fault), Some(mended));
         let cut = |from, to| broken(Fault::Cut { from, to }, Fault::Mend { from, to });
         let (coordinator, log) = (setting.coordinator, setting.log);
@@ -46,9 +50,30 @@ impl Strike {
                 vec![cut(host, coordinator), cut(coordinator, host), cut(host, log), cut(log, host)]
             }
             6 => vec![(Happening::Tell(host, NodeInput::Stall(self.lasting)), None)],
+            7 => {
+                // It renews, and does not come through the barrier to which another sends everyone.
+                let lost = Happening::Tell(host, NodeInput::LoseJoins(self.lasting));
+                let mut happens = vec![(lost, None)];
+                happens.extend(neighbour(host, setting).into_iter().flat_map(restarts));
+                happens
+            }
+            8 => {
+                // While it does not run another starts that goes by its static name, where names are shared: that one has
+                // everything at once.
+                let mut happens = vec![broken(Fault::Pause(host), Fault::Resume(host))];
+                let other = host ^ 1;
+                happens
+                    .extend((other < setting.size).then(|| restarts(other)).into_iter().flatten());
+                happens
+            }
             _ => vec![(Happening::Tell(host, NodeInput::Member(Input::Resign)), None)],
         }
     }
+}
+
+/// Another member, if there is one.
+fn neighbour(host: HostIndex, setting: &Setting) -> Option<HostIndex> {
+    Some((host + 1) % setting.size).filter(|other| *other != host)
 }
 
 /// The strikes of a seed, in order.
@@ -59,7 +84,7 @@ pub(super) fn strikes(seed: u64, setting: &Setting) -> Vec<(SimTime, Strike)> {
         let at = SimTime::ZERO + random.between(session, setting.storm);
         let longest = session * random.pick(&[1, 3, 6]);
         let lasting = random.between(Duration::ZERO, longest);
-        (at, Strike { kind: random.below(8), lasting })
+        (at, Strike { kind: random.below(10), lasting })
     };
     let mut strikes: Vec<_> = (0..random.below(7)).map(|_| draw(&mut random)).collect();
     strikes.sort_by_key(|(at, _)| *at);
@@ -92,7 +117,7 @@ fn draw(
     let host = random.below(setting.size as u64) as usize;
     let (coordinator, log) = (setting.coordinator, setting.log);
     let mut fault = |at, fault| happenings.push((at, Happening::Fault(fault)));
-    match random.below(14) {
+    match random.below(16) {
         0 => {
             fault(begin, Fault::Crash(host));
             fault(end, Fault::Recover { host, disk: DiskFate::Kept });
@@ -153,6 +178,16 @@ fn draw(
             }
         }
         12 => restart_cleanly(host, begin, session, happenings),
+        13 => {
+            let lose = NodeInput::LoseJoins(end - begin);
+            happenings.push((begin, Happening::Tell(host, lose)));
+        }
+        14 if setting.has_old_marks => {
+            for (at, are_old) in [(begin, true), (end, false)] {
+                let marks = NodeInput::Broker(Trouble::OldMarks(are_old));
+                happenings.push((at, Happening::Tell(coordinator, marks)));
+            }
+        }
         _ => {
             let resign = NodeInput::Member(Input::Resign);
             happenings.push((begin, Happening::Tell(host, resign)));

@@ -13,8 +13,7 @@ fn kafka() -> Grants {
         session: ms(6000),
         heartbeat: ms(2000),
         barrier: ms(8000),
-        fenced: Some(ms(6000)),
-        may_hand_over_early: false,
+        fenced: true,
         delivery: Delivery::Anyone,
     }
 }
@@ -24,11 +23,11 @@ fn error(config: Config, grants: Grants) -> alloc::string::String {
 }
 
 #[test]
-fn by_default_a_leader_counts_on_a_third_of_what_the_ledger_holds() {
+fn by_default_a_leader_counts_on_a_fifth_of_a_session_and_the_next_waits_for_that() {
     let plan = Config::new(ME, Mode::Exclusive).resolve(kafka()).unwrap();
-    assert_eq!(plan.threshold(), ms(2000));
-    assert_eq!(plan.interval(), ms(500));
-    assert_eq!(plan.grace(), Duration::ZERO, "who cannot renew is fenced");
+    assert_eq!(plan.threshold(), ms(1200));
+    assert_eq!(plan.interval(), ms(300));
+    assert!(plan.grace() > ms(1224) && plan.grace() < ms(1225), "T, and 1 % for each clock");
     assert_eq!(plan.drain(), ms(4000));
 }
 
@@ -43,31 +42,22 @@ fn protocol_definition_a_non_exclusive_threshold_is_above_the_session() {
     assert_eq!(config.resolve(grants).unwrap().threshold(), ms(20_000));
 }
 
-#[test]
-fn an_exclusive_threshold_leaves_room_for_drift_of_both_clocks() {
-    let config = Config::new(ME, Mode::Exclusive);
-    assert!(config.with_threshold(ms(5880)).resolve(kafka()).is_ok());
-    let words = error(config.with_threshold(ms(5990)), kafka());
-    assert!(words.contains("at most 5.8806s") && words.contains("two may lead"), "{words}");
-}
-
 /// Section "Exclusivity of role assignment": where the broker may reassign early, the new leader waits
 /// for up to T.
 #[test]
-fn exclusivity_a_ledger_that_hands_over_early_needs_a_grace_period() {
-    let early = Grants { may_hand_over_early: true, ..kafka() };
-    let config = Config::new(ME, Mode::Exclusive);
-    let plan = config.resolve(early).unwrap();
-    assert!(plan.grace() > plan.threshold());
-    assert!(error(config.with_grace(ms(100)), early).contains("at least 2.0"));
-    let unfenced = Grants { fenced: None, delivery: Delivery::AssignedOnly, ..kafka() };
-    let plan = config.resolve(unfenced).unwrap();
-    assert!(plan.grace() > plan.threshold(), "nor can a ledger that does not fence");
+fn exclusivity_the_grace_period_is_longer_than_the_threshold_by_what_both_clocks_may_drift() {
+    let unfenced = Grants { fenced: false, delivery: Delivery::AssignedOnly, ..kafka() };
+    for grants in [kafka(), unfenced] {
+        let config = Config::new(ME, Mode::Exclusive).with_threshold(ms(5000));
+        assert!(config.resolve(grants).unwrap().grace() > ms(5100));
+        assert!(error(config.with_grace(ms(5099)), grants).contains("at least 5.10"));
+        assert_eq!(config.with_grace(ms(7000)).resolve(grants).unwrap().grace(), ms(7000));
+    }
 }
 
 #[test]
 fn a_ledger_on_which_nobody_can_know_is_refused() {
-    let grants = Grants { fenced: None, ..kafka() };
+    let grants = Grants { fenced: false, ..kafka() };
     assert!(error(Config::new(ME, Mode::Exclusive), grants).contains("nothing there can be led"));
     assert!(Config::new(ME, Mode::NonExclusive).resolve(grants).is_ok());
 }
@@ -89,7 +79,7 @@ fn what_makes_no_sense_is_refused_in_words() {
     let exclusive = Config::new(ME, Mode::Exclusive);
     assert!(error(exclusive.with_drain(ms(8000)), kafka()).contains("waits for a release"));
     assert!(error(exclusive.with_allowance(300), kafka()).contains("200 parts"));
-    assert!(error(exclusive.with_interval(ms(1500)), kafka()).contains("at least 2 times"));
+    assert!(error(exclusive.with_interval(ms(700)), kafka()).contains("at least 2 times"));
     assert!(error(exclusive.with_interval(ms(0)), kafka()).contains("the interval"));
     assert!(error(exclusive.with_drain(ms(0)), kafka()).contains("drain"));
     let gaps = Config::new(ME, Mode::NonExclusive).with_grace(ms(1));

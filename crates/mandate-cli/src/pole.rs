@@ -59,7 +59,9 @@ pub(crate) struct PoleArgs {
 #[derive(Serialize)]
 struct Document {
     findings: Vec<FindingDocument>,
-    /// Whether all hold.
+    /// What could not be run.
+    failures: Vec<String>,
+    /// Whether all hold, and everything was run.
     holds: bool,
     files: String,
 }
@@ -106,13 +108,14 @@ pub(crate) fn run(args: &PoleArgs, format: Format) -> anyhow::Result<Exit> {
     let page = report::markdown(&results, &how(args, &settings));
     write_files(out, &results, &page)?;
     let findings: Vec<_> = results.findings();
-    let holds = findings.iter().all(|finding| finding.holds);
+    let holds = findings.iter().all(|finding| finding.holds) && results.failures.is_empty();
     match format {
         Format::Json => output::print_json(&Document {
             findings: findings
                 .into_iter()
                 .map(|it| FindingDocument { claim: it.claim, holds: it.holds, figures: it.figures })
                 .collect(),
+            failures: results.failures.clone(),
             holds,
             files: out.display().to_string(),
         })?,
@@ -156,6 +159,7 @@ fn how(args: &PoleArgs, settings: &Settings) -> String {
     )
 }
 
+/// Runs everything. A case that cannot be run is a failure among the results, and the others are run all the same.
 fn measure(figures: &[Figure], plan: &Plan, settings: &Settings) -> anyhow::Result<Results> {
     let program = member()?;
     let leaders = 4 * plan.leaders.len() as u64;
@@ -166,28 +170,37 @@ fn measure(figures: &[Figure], plan: &Plan, settings: &Settings) -> anyhow::Resu
     let mut results = Results { figures: figures.to_vec(), ..Results::default() };
     for run in 0..settings.runs {
         let settings = Settings { seed: settings.seed + u64::from(run), ..*settings };
-        for case in &plan.crashes {
-            let ran = crash::run(&program, case, &settings, || bar.inc(1));
-            let of = || format!("{} by {}", case.deployment.name, case.oracle.name());
-            results.crashes.push(ran.with_context(of)?);
+        for (done, case) in plan.crashes.iter().enumerate() {
+            match crash::run(&program, case, &settings, || bar.inc(1)) {
+                Ok(ran) => results.crashes.push(ran),
+                Err(error) => results.failures.push(format!("{case}: {error:#}")),
+            }
+            note(&bar, done, plan.crashes.len(), &case.to_string());
         }
-        for case in &plan.recoveries {
-            let ran = recovery::run(&program, case, &settings);
-            let of = || {
-                let (place, oracle) = (&case.deployment.name, case.oracle.name());
-                format!("{place} by {oracle}, {} MB", case.megabytes)
-            };
-            results.recoveries.push(ran.with_context(of)?);
+        for (done, case) in plan.recoveries.iter().enumerate() {
+            match recovery::run(&program, case, &settings) {
+                Ok(ran) => results.recoveries.push(ran),
+                Err(error) => results.failures.push(format!("{case}: {error:#}")),
+            }
             bar.inc(3);
+            note(&bar, done, plan.recoveries.len(), &case.to_string());
         }
     }
     for deployment in &plan.leaders {
-        let each =
-            crash::each_leader(&program, deployment, &[1, 2, 3, 4], settings, || bar.inc(1))?;
-        results.leaders.extend(each.into_iter().map(|it| (deployment.clone(), it)));
+        match crash::each_leader(&program, deployment, &[1, 2, 3, 4], settings, || bar.inc(1)) {
+            Ok(each) => results.leaders.extend(each.into_iter().map(|it| (deployment.clone(), it))),
+            Err(error) => results.failures.push(format!("{}: {error:#}", deployment.name)),
+        }
     }
     bar.finish_and_clear();
     Ok(results)
+}
+
+/// Says how far it is where there is no bar: a run of an hour in a log should not look like one that hangs.
+fn note(bar: &ProgressBar, done: usize, all: usize, case: &str) {
+    if bar.is_hidden() {
+        eprintln!("{} of {all}: {case}", done + 1);
+    }
 }
 
 fn write_files(out: &Path, results: &Results, page: &str) -> anyhow::Result<()> {

@@ -1,7 +1,15 @@
 //! `mandate lab pole` and `mandate lab service`, in short.
 
+mod group;
+mod killed;
+
 use std::fs;
-use std::process::{Command, Output};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use group::within;
+use killed::Running;
 
 fn mandate(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_mandate")).args(args).output().unwrap()
@@ -52,6 +60,34 @@ fn figures_of_the_paper_are_made_with_their_files() {
     }
     let recoveries = fs::read_to_string(out.join("recoveries.csv")).unwrap();
     assert_eq!(recoveries.lines().count(), 1 + 2, "{recoveries}");
+}
+
+/// Where a member of the service keeps its data that this process has started.
+fn scratch_of_a_child(parent: u32) -> Option<PathBuf> {
+    let of = |process: PathBuf| {
+        let stat = fs::read_to_string(process.join("stat")).ok()?;
+        let (_, after_name) = stat.rsplit_once(") ")?;
+        let is_child = after_name.split(' ').nth(1)?.parse() == Ok(parent);
+        let command = fs::read_to_string(process.join("cmdline")).ok().filter(|_| is_child)?;
+        command.split('\0').skip_while(|it| *it != "--scratch").nth(1).map(PathBuf::from)
+    };
+    fs::read_dir("/proc").ok()?.flatten().find_map(|process| of(process.path()))
+}
+
+/// A laboratory that is killed leaves neither processes nor data.
+#[test]
+fn nothing_is_left_of_a_laboratory_that_was_killed() {
+    let lab = Command::new(env!("CARGO_BIN_EXE_mandate"))
+        .args(["lab", "histories", "--strikes", "1000"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut lab = Running(lab.unwrap());
+    let place = within(Duration::from_secs(60), "members run", || scratch_of_a_child(lab.0.id()));
+    assert!(place.exists());
+    lab.0.kill().unwrap();
+    lab.0.wait().unwrap();
+    within(Duration::from_secs(20), "nothing is left", || (!place.exists()).then_some(()));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use group::within;
 use killed::{Running, processes_in};
+use mandate_servers::kafka::{Kafka, KafkaConfig};
 use turns::turn;
 
 fn lab(args: &[&str]) -> Output {
@@ -47,6 +48,26 @@ fn the_ledger_engine_passes_the_suite_on_kafka() {
 #[test]
 fn the_ledger_engine_passes_the_suite_in_memory() {
     passes(&["--ledger", "memory", "--session", "500ms"]);
+}
+
+#[test]
+fn a_broker_of_ones_own_is_used_where_it_is_named() {
+    let _turn = turn();
+    let lab = |brokers: &str| {
+        let mut lab = Command::new(env!("CARGO_BIN_EXE_mandate"));
+        lab.args(["lab", "conformance", "--engine", "ledger", "--session", "500ms"]);
+        lab.args(["--only", "a handle that was shut down"]).env("KAFKA_BROKERS", brokers);
+        lab.output().expect("the program runs")
+    };
+    let kafka = Kafka::launch(&KafkaConfig::TUNED).expect("Kafka starts");
+    let output = lab(&kafka.brokers());
+    assert!(output.status.success(), "{}", shown(&output));
+    let output = lab("127.0.0.1:1");
+    assert!(
+        !output.status.success() && shown(&output).contains("127.0.0.1:1"),
+        "{}",
+        shown(&output)
+    );
 }
 
 #[test]

@@ -95,8 +95,8 @@ pub fn png(panels: &[Panel]) -> Result<Vec<u8>, NotDrawn> {
     Ok(file)
 }
 
-/// A font that is there on every machine.
-fn font() {
+/// Makes a font known that comes along; plots need one, and a machine may have none.
+pub(crate) fn font() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let bytes = epaint_default_fonts::UBUNTU_LIGHT;

@@ -28,6 +28,7 @@ pub fn svg(results: &Results) -> Result<String, PlotError> {
 }
 
 fn draw(document: &mut String, results: &Results) -> Result<(), Box<dyn std::error::Error>> {
+    crate::picture::font();
     let root = SVGBackend::with_string(document, (960, 720)).into_drawing_area();
     root.fill(&WHITE)?;
     let panels = root.margin(10, 10, 10, 10).split_evenly((2, 2));

@@ -1,5 +1,6 @@
 //! One run of sections 4.2 and 4.3: p5 leads, clients write, p5 is killed, an oracle elects, and writes are timed.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use mandate_openraft::service::Client;
@@ -123,6 +124,12 @@ pub struct Case {
     pub shares: Shares,
     /// How leaders are chosen.
     pub oracle: ByOracle,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, requests at {}, {}", self.deployment.name, self.shares, self.oracle.name())
+    }
 }
 
 /// What came of a case.

@@ -1,6 +1,7 @@
 //! The paper's data centres (section 4.1), where requests arrive, and what plain arithmetic says about them.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use crate::topology::Topology;
 
@@ -148,6 +149,14 @@ impl Shares {
     pub fn at(centre: usize, share: f64, centres: usize) -> Self {
         let others = (1.0 - share) / (centres - 1) as f64;
         Shares((0..centres).map(|it| if it == centre { share } else { others }).collect())
+    }
+}
+
+impl fmt::Display for Shares {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let each = self.0.iter().enumerate().filter(|(_, share)| **share > 0.0);
+        let each = each.map(|(centre, share)| format!("D{} {:.0} %", centre + 1, share * 100.0));
+        f.write_str(&each.collect::<Vec<_>>().join(", "))
     }
 }
 

@@ -2,6 +2,7 @@
 //! or has to bring others, before it serves.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use mandate_openraft::service::Status;
@@ -46,6 +47,14 @@ pub struct Case {
     pub megabytes: u32,
     /// Whether another serves until the winner is up to date.
     pub interim: bool,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let interim = if self.interim { "" } else { ", no interim" };
+        let (place, oracle) = (&self.deployment.name, self.oracle.name());
+        write!(f, "{place}, {oracle}, {} MB are lacking{interim}", self.megabytes)
+    }
 }
 
 /// What came of it. Times are from the crash, in milliseconds.

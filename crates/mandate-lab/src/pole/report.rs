@@ -18,6 +18,9 @@ pub fn markdown(results: &Results, how: &str) -> String {
         let held = if finding.holds { "held" } else { "**not held**" };
         let _ = writeln!(page, "- {held}: {}. {}", finding.claim, finding.figures);
     }
+    for failure in &results.failures {
+        let _ = writeln!(page, "- **could not be run**: {failure}");
+    }
     for figure in &results.figures {
         let (title, table) = match figure {
             Figure::F4b => (
@@ -69,12 +72,6 @@ fn text(ms: Option<f64>) -> String {
 
 fn verdict(measured: f64, arithmetic: f64) -> &'static str {
     if fits(measured, arithmetic) { "" } else { "off" }
-}
-
-fn arrives(shares: &Shares) -> String {
-    let each = shares.0.iter().enumerate().filter(|(_, share)| **share > 0.0);
-    let each = each.map(|(centre, share)| format!("D{} {:.0} %", centre + 1, share * 100.0));
-    each.collect::<Vec<_>>().join(", ")
 }
 
 fn servers(ids: &[u32]) -> String {
@@ -132,7 +129,7 @@ fn by_oracle(results: &Results, deployments: &[Deployment]) -> String {
             table,
             "| {} | {} | {} | {} | p{} | {:.1} | {} | {:.1} | {} | {:.1} | {:.1} |",
             case.deployment.name,
-            arrives(&case.shares),
+            case.shares,
             case.oracle.name(),
             servers(&case.oracle.elects(&case.deployment, &case.shares)),
             ran.elected,
@@ -158,7 +155,7 @@ fn worst_by_oracle(results: &Results) -> String {
             table,
             "| {} | {} | {} | p{} | {arithmetic:.1} | | {measured:.1} | {} |",
             ran.case.deployment.name,
-            arrives(&ran.case.shares),
+            ran.case.shares,
             ran.case.oracle.name(),
             ran.elected,
             verdict(measured, arithmetic),

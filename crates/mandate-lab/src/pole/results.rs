@@ -16,6 +16,8 @@ pub struct Results {
     pub leaders: Vec<(Deployment, Latencies)>,
     /// Recoveries.
     pub recoveries: Vec<Recovered>,
+    /// What could not be run, and why.
+    pub failures: Vec<String>,
 }
 
 /// Whether a measured latency is what arithmetic says: to within 10 %, or 3 ms.

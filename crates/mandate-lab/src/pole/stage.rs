@@ -126,7 +126,7 @@ impl Stage {
         let (first, rest) = self.program.command.split_first().context("there is no program")?;
         let mut command = Command::new(first);
         command.args(rest).args(["node", "--attended", "--wan", "--service", SERVICE]);
-        command.args(["--me", &format!("p{server}")]);
+        command.args(["--me", &format!("p{server}")]).arg("--scratch").arg(self.directory.path());
         command.arg("--directory").arg(self.path(format!("p{server}")));
         command.arg("--papers").arg(self.path("certs/ca.pem"));
         for kind in ["pem", "key"] {

@@ -111,6 +111,9 @@ pub struct NodeArgs {
     /// End when the input ends: with whoever has started it.
     #[arg(long)]
     attended: bool,
+    /// Remove this directory when the input ends, so that nothing is left of whoever was killed.
+    #[arg(long, requires = "attended", value_name = "DIR")]
+    scratch: Option<PathBuf>,
     /// Put a bug back.
     #[arg(long, value_parser = mutant)]
     mutant: Option<Mutant>,
@@ -169,12 +172,14 @@ async fn status(args: &ServiceArgs) -> anyhow::Result<()> {
 }
 
 async fn node(args: NodeArgs) -> anyhow::Result<()> {
-    let attended = args.attended;
+    let (attended, scratch) = (args.attended, args.scratch.clone());
     let node = Node::start(config(args)?).await?;
     writeln!(std::io::stdout(), "ready")?;
     if attended {
-        std::thread::spawn(|| {
+        std::thread::spawn(move || {
             let _ = std::io::stdin().lines().count();
+            // Others may be at it as well.
+            let _ = scratch.map(std::fs::remove_dir_all);
             std::process::exit(0);
         });
     }

@@ -68,8 +68,8 @@ impl Broker {
             Call::Join { session, .. } if session < self.config.shortest_session => {
                 Some(Reply::SessionRefused { shortest: self.config.shortest_session })
             }
-            Call::Join { attempt, session, barrier, owned, instance } => {
-                let joining = Joining { attempt, session, barrier, owned, instance };
+            Call::Join { attempt, session, barrier, is_member, owned, instance } => {
+                let joining = Joining { attempt, session, barrier, is_member, owned, instance };
                 let group = self.groups.entry(group).or_default();
                 group.join(id, joining, (now, division), replies);
                 None

@@ -67,6 +67,8 @@ pub struct Client {
     phase: Phase,
     attempt: u32,
     generation: u64,
+    /// It has been told of a generation in this session.
+    is_member: bool,
     /// What the member has and has not released.
     held: BTreeSet<Partition>,
     /// What it was asked to release.
@@ -92,6 +94,7 @@ impl Client {
             phase: Phase::Out,
             attempt: 0,
             generation: 0,
+            is_member: false,
             held: BTreeSet::new(),
             revoking: BTreeSet::new(),
             barriers: 0,
@@ -155,6 +158,11 @@ impl Client {
             Reply::Joined { attempt, generation, assigned } => {
                 if attempt == self.attempt && matches!(self.phase, Phase::Joining { .. }) {
                     self.joined(generation, assigned, now, out);
+                }
+            }
+            Reply::NotAMember { attempt } => {
+                if attempt == self.attempt && matches!(self.phase, Phase::Joining { .. }) {
+                    self.lose(now, out);
                 }
             }
             Reply::Beat(_) if self.phase != Phase::In => {}
@@ -298,12 +306,14 @@ impl Client {
     fn send_join(&self, out: &mut Out) {
         let ClientConfig { session, barrier, instance, .. } = self.config;
         let owned = self.held.iter().copied().collect();
-        self.call(Call::Join { attempt: self.attempt, session, barrier, owned, instance }, out);
+        let (attempt, is_member) = (self.attempt, self.is_member);
+        self.call(Call::Join { attempt, session, barrier, is_member, owned, instance }, out);
     }
 
     fn joined(&mut self, generation: u64, assigned: Vec<Partition>, now: Instant, out: &mut Out) {
         self.phase = Phase::In;
         self.generation = generation;
+        self.is_member = true;
         self.heard = now;
         self.next_heartbeat = now + self.config.heartbeat;
         let assigned: BTreeSet<_> = assigned.into_iter().collect();
@@ -379,6 +389,7 @@ impl Client {
 
     fn forget(&mut self) -> Vec<Partition> {
         self.barriers += 1;
+        self.is_member = false;
         self.revoking.clear();
         self.positions.clear();
         core::mem::take(&mut self.held).into_iter().collect()

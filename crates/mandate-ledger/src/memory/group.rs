@@ -51,6 +51,7 @@ pub(super) struct Joining {
     pub(super) attempt: u32,
     pub(super) session: Duration,
     pub(super) barrier: Duration,
+    pub(super) is_member: bool,
     pub(super) owned: Vec<Partition>,
     pub(super) instance: Option<InstanceId>,
 }
@@ -73,7 +74,12 @@ impl Group {
         (now, division): (Instant, Division),
         replies: &mut Replies,
     ) {
-        let Joining { attempt, session, barrier, owned, instance } = joining;
+        let Joining { attempt, session, barrier, is_member, owned, instance } = joining;
+        if is_member && !self.seats.contains_key(&id) {
+            // Others have had what it thinks it has.
+            replies.push((id, Reply::NotAMember { attempt }));
+            return;
+        }
         if self.replaced.contains(&id) {
             // Held up on its way, from one whose name another has taken since: it has to come back as another.
             return;
@@ -296,4 +302,36 @@ impl Seat {
 fn joined(seat: &Seat, generation: u64) -> Reply {
     let assigned = seat.assigned.iter().copied().collect();
     Reply::Joined { attempt: seat.attempt, generation, assigned }
+}
+
+#[cfg(test)]
+mod tests {
+    use mandate_proto::identity::Lifetime;
+
+    use super::*;
+
+    /// As on Kafka, where an id that the coordinator does not know is refused. Otherwise a client that was removed, while another
+    /// had its partitions, would go on as if nothing had been.
+    #[test]
+    fn whoever_was_removed_has_to_come_back_as_another() {
+        let (mut group, mut replies) = (Group::default(), Vec::new());
+        let division = Division { assignor: Assignor::CooperativeSticky, partitions: 1 };
+        let at = |millis| Instant::ORIGIN + Duration::from_millis(millis);
+        let client = |session| ClientId { life: Lifetime::new(1), session };
+        let joining = |attempt, is_member| Joining {
+            attempt,
+            session: Duration::from_millis(100),
+            barrier: Duration::from_millis(300),
+            is_member,
+            owned: Vec::new(),
+            instance: None,
+        };
+        group.join(client(0), joining(1, false), (at(0), division), &mut replies);
+        assert!(matches!(replies.pop(), Some((_, Reply::Joined { .. }))));
+        group.advance(at(101), division, &mut replies);
+        group.join(client(0), joining(2, true), (at(102), division), &mut replies);
+        assert_eq!(replies.pop(), Some((client(0), Reply::NotAMember { attempt: 2 })));
+        group.join(client(1), joining(3, false), (at(103), division), &mut replies);
+        assert!(matches!(replies.pop(), Some((_, Reply::Joined { .. }))));
+    }
 }

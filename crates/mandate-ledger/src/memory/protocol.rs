@@ -45,6 +45,8 @@ pub enum Call {
         session: Duration,
         /// How long others may have to wait for this one.
         barrier: Duration,
+        /// Whether it has been a member in this session, and so should be known.
+        is_member: bool,
         /// What it has not released.
         owned: Vec<Partition>,
         /// Its static name.
@@ -134,6 +136,11 @@ pub enum Reply {
         generation: u64,
         /// What is assigned to this client now.
         assigned: Vec<Partition>,
+    },
+    /// Nobody knows this client, which says that it is a member: it was removed, and has to come back as another.
+    NotAMember {
+        /// Which attempt.
+        attempt: u32,
     },
     /// The session that was asked for is shorter than the broker allows.
     SessionRefused {

@@ -19,6 +19,9 @@ use mandate_runtime::Start;
 use super::{Client, Mutant, Node, NodeConfig, RaftTiming};
 use crate::driver::DriverConfig;
 
+/// How often it is tried to remove what is left.
+const REMOVES: u32 = 100;
+
 /// What the program does.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -173,16 +176,23 @@ async fn status(args: &ServiceArgs) -> anyhow::Result<()> {
 
 async fn node(args: NodeArgs) -> anyhow::Result<()> {
     let (attended, scratch) = (args.attended, args.scratch.clone());
-    let node = Node::start(config(args)?).await?;
-    writeln!(std::io::stdout(), "ready")?;
     if attended {
         std::thread::spawn(move || {
             let _ = std::io::stdin().lines().count();
-            // Others may be at it as well.
-            let _ = scratch.map(std::fs::remove_dir_all);
+            // Others are at it as well, and some may still write.
+            for _ in 0..REMOVES {
+                let removed = scratch.as_ref().map(std::fs::remove_dir_all);
+                if scratch.as_ref().is_none_or(|scratch| !scratch.exists()) {
+                    break;
+                }
+                tracing::debug!(?removed, "not yet");
+                std::thread::sleep(Duration::from_millis(20));
+            }
             std::process::exit(0);
         });
     }
+    let node = Node::start(config(args)?).await?;
+    writeln!(std::io::stdout(), "ready")?;
     let mut end = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
         _ = end.recv() => {}

@@ -24,10 +24,14 @@ pub(super) struct Renewal {
 }
 
 impl Member {
-    /// What a renewal sent now would cover.
+    /// What a renewal sent now would cover. It leaves a mark in the place of the former owner's: so not before that one
+    /// was read, unless it does not matter.
     fn renewable(&self) -> impl Iterator<Item = (Partition, u64, Term)> {
-        self.each()
-            .filter_map(|(partition, seat)| Some((partition, seat.kept()?.epoch, seat.claim?)))
+        self.each().filter_map(|(partition, seat)| {
+            let (kept, claim) = (seat.kept()?, seat.claim?);
+            let is_read = seat.others_lease.is_some() || seat.follows(claim);
+            is_read.then_some((partition, kept.epoch, claim))
+        })
     }
 
     pub(super) fn is_renewal_due(&self) -> Option<Instant> {

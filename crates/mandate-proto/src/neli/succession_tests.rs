@@ -67,8 +67,11 @@ fn nobody_leads_before_the_ledger_has_said_what_it_keeps() {
     assert_eq!(subject.leads_from(151), None);
     assert!(subject.told.contains(&failed), "half a session is enough");
     assert_eq!(asked(&subject), 1, "but another is under way");
+    let renews = |one: &Request| matches!(one, Request::Renew { .. });
+    assert!(!subject.asked.iter().any(renews), "its mark would take the place of the others'");
     subject.inspected(Some(BEHIND), 152);
-    assert!(subject.leads(P0, 152));
+    subject.renewed(Renewed::Accepted, 153);
+    assert!(subject.leads(P0, 153));
 }
 
 #[test]

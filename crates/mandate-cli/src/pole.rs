@@ -39,6 +39,9 @@ pub(crate) struct PoleArgs {
     /// As few points as show anything at all.
     #[arg(long)]
     least: bool,
+    /// What outdated servers lack, in megabytes, for figures 8a, 8b and open; instead of what is usual.
+    #[arg(long, value_delimiter = ',', value_parser = value_parser!(u32).range(0..=1000), value_name = "MB,MB")]
+    megabytes: Vec<u32>,
     /// Writes of one kilobyte a second, in all.
     #[arg(long, default_value_t = 300, value_parser = value_parser!(u32).range(10..=5000), value_name = "N")]
     rate: u32,
@@ -93,11 +96,14 @@ pub(crate) fn run(args: &PoleArgs, format: Format) -> anyhow::Result<Exit> {
     let out = &args.out;
     fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     let settings = settings(args);
-    let grain = match (args.paper, args.least) {
+    let mut grain = match (args.paper, args.least) {
         (true, _) => Grain::paper(),
         (false, true) => Grain::least(),
         (false, false) => Grain::coarse(),
     };
+    if !args.megabytes.is_empty() {
+        grain.megabytes.clone_from(&args.megabytes);
+    }
     let mut figures = args.figures.clone();
     if figures.is_empty() {
         figures.extend(Figure::ALL);

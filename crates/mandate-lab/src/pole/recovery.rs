@@ -14,17 +14,18 @@ use super::stage::{Program, Stage};
 use crate::load::Pace;
 use crate::wan::fault::Fault;
 
-/// The log keeps so little that whoever was away needs a snapshot.
-const SNAPSHOTS: [&str; 4] = ["--snapshot-every", "100", "--keep-entries", "5"];
+/// The log keeps less than what fills the state, so that whoever was away needs a snapshot, and more than what clients
+/// write while that is sent, so that it needs no other.
+const SNAPSHOTS: [&str; 4] = ["--snapshot-every", "500", "--keep-entries", "1000"];
 
-/// Values that fill the state.
-const VALUE: usize = 100_000;
+/// Values that fill the state: small, so that they are many entries.
+const VALUE: usize = 5_000;
 
-/// Clients that fill it at once.
-const FILLERS: u32 = 16;
+/// Clients that fill it at once; writes of as many go into one entry.
+const FILLERS: u32 = 8;
 
 /// So often clients write while a leader is looked for, in all.
-const RATE: f64 = 200.0;
+const RATE: f64 = 20.0;
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(180);

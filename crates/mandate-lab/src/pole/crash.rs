@@ -103,7 +103,10 @@ impl ByOracle {
             ByOracle::Rotating | ByOracle::Preference => vec![1],
             ByOracle::Consensus => deployment.best(shares, &down, |it| it.consensus_ms),
             ByOracle::Worst => deployment.best(shares, &down, |it| it.worst_ms),
-            ByOracle::Latency => deployment.best(shares, &down, |it| it.mean_ms),
+            // Scores leave the crashed leader out, and with it the clients it had.
+            ByOracle::Latency => {
+                deployment.best(&deployment.without(&down, shares), &down, |it| it.mean_ms)
+            }
             ByOracle::Requests => {
                 // What its clients sent before the crash: p5 had its part of its data centre's.
                 let before = deployment.topology(shares, 1.0, &Default::default());

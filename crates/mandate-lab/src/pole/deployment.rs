@@ -81,6 +81,16 @@ impl Deployment {
         self.centres[centre].iter().copied().filter(|server| !down.contains(server)).collect()
     }
 
+    /// Where requests arrive that do not arrive at these servers, if each data centre spreads its own evenly.
+    pub fn without(&self, gone: &BTreeSet<u32>, shares: &Shares) -> Shares {
+        let left = |(centre, share): (usize, &f64)| {
+            share * self.up(centre, gone).len() as f64 / self.centres[centre].len() as f64
+        };
+        let left: Vec<f64> = shares.0.iter().enumerate().map(left).collect();
+        let all: f64 = left.iter().sum();
+        Shares(left.iter().map(|share| share / all).collect())
+    }
+
     /// The network, and what its servers get of so many requests a second.
     pub fn topology(&self, shares: &Shares, rate: f64, down: &BTreeSet<u32>) -> Topology {
         let mut text = format!("[[host]]\nname = '{OBSERVER}'\nsite = 'none'\n");

@@ -321,5 +321,8 @@ mod tests {
         let deployment = Deployment::numbered(2);
         assert_eq!(ByOracle::Requests.elects(&deployment, &all_at_d3), [1]);
         assert_eq!(ByOracle::Latency.elects(&deployment, &all_at_d3), [4]);
+        // With p5's clients, p4 would be the better one here.
+        let half_at_d2 = Shares::at(1, 0.5, 3);
+        assert_eq!(ByOracle::Latency.elects(&Deployment::numbered(3), &half_at_d2), [3, 2]);
     }
 }

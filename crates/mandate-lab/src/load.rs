@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 use tokio::time::sleep_until;
 
 use crate::wan::Host;
@@ -81,9 +81,7 @@ impl Load {
         if clients == 0 {
             return Ok(());
         }
-        // A thread's sockets belong to where it was started.
-        let runtime =
-            host.within(|| Builder::new_multi_thread().worker_threads(1).enable_all().build())?;
+        let runtime = host.runtime()?;
         let began = tokio::time::Instant::now();
         for number in 0..clients {
             let _inside = runtime.enter();

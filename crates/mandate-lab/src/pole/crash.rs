@@ -163,8 +163,6 @@ pub struct Latencies {
     pub at_ms: Vec<f64>,
     /// The mean of all requests.
     pub mean_ms: f64,
-    /// Writes.
-    pub count: usize,
 }
 
 impl Latencies {
@@ -227,8 +225,7 @@ pub fn run(
     std::thread::sleep(SETTLES);
     tell();
     let before = load.measure(settings.before);
-    let before_all = before.writes.clone();
-    let before = latencies(&stage, case, FIRST, &before)?;
+    let with_first = latencies(&stage, case, FIRST, &before)?;
     tell();
     let killed = Instant::now();
     stage.kill(FIRST);
@@ -237,12 +234,12 @@ pub fn run(
     std::thread::sleep(SETTLES);
     let between = load.take();
     let after = load.measure(settings.length);
-    let course = course(killed, before_all.iter().chain(&between).chain(&after.writes));
+    let course = course(killed, before.writes.iter().chain(&between).chain(&after.writes));
     let still = stage.settled()?;
     anyhow::ensure!(still == elected, "p{elected} was elected, and then p{still}");
     let after = latencies(&stage, case, elected, &after)?;
     tell();
-    Ok(Ran { case: case.clone(), elected, elected_after_ms, before, after, course })
+    Ok(Ran { case: case.clone(), elected, elected_after_ms, before: with_first, after, course })
 }
 
 /// How often [`run`] tells.
@@ -290,13 +287,11 @@ fn latencies(
         let mean = measured.mean_ms(Some(centre)).or(measured.mean_ms(Some(PROBED + centre)));
         at_ms.push(mean.ok_or_else(nothing)?);
     }
-    let requests = measured.of(is_request);
     Ok(Latencies {
         leader,
         predicted: case.deployment.predict(leader, &case.shares, &stage.down()),
         at_ms,
-        mean_ms: requests.mean_ms(None).ok_or_else(nothing)?,
-        count: requests.writes.len(),
+        mean_ms: measured.of(is_request).mean_ms(None).ok_or_else(nothing)?,
     })
 }
 

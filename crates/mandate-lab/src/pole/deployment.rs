@@ -227,6 +227,8 @@ mod tests {
             let shares = Shares::at(centre, share, 3);
             Deployment::numbered(number).best(&shares, &crashed(), |it| it.mean_ms)
         };
+        assert_eq!(best(1, 2, 1.0 / 3.0), [3, 2]);
+        assert_eq!(best(2, 2, 1.0 / 3.0), [4]);
         assert_eq!(best(1, 2, 0.0), [4, 3, 2]);
         assert_eq!(best(1, 2, 1.0), [1]);
         assert_eq!(best(3, 1, 1.0), [3, 2]);

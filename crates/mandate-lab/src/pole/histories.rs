@@ -6,7 +6,7 @@ use mandate_openraft::linearizable::NotLinearizable;
 use mandate_openraft::service::witness::Witnesses;
 use mandate_sim::random::{Random, Stream};
 use rustix::process::Signal;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 
 use super::deployment::{Deployment, SERVERS, Shares};
 use super::stage::{Program, Stage};
@@ -90,9 +90,7 @@ fn watch(stage: &Stage, deployment: &Deployment) -> anyhow::Result<(Vec<Runtime>
     let mut witnesses = Witnesses::default();
     let mut runtimes = Vec::new();
     for servers in &deployment.centres {
-        let host = stage.host(servers[0]);
-        let runtime =
-            host.within(|| Builder::new_multi_thread().worker_threads(1).enable_all().build())?;
+        let runtime = stage.host(servers[0]).runtime()?;
         let _inside = runtime.enter();
         for number in 0..CLIENTS {
             let mut order = servers.clone();

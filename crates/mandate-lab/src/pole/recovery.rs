@@ -203,10 +203,7 @@ fn all_have_what(stage: &Stage, server: u32) -> anyhow::Result<()> {
 /// Writes so much, beside the leader.
 fn fill(stage: &Stage, megabytes: u32) -> anyhow::Result<()> {
     let writes = u64::from(megabytes) * 1_000_000 / VALUE as u64;
-    let host = stage.host(FIRST);
-    let runtime = host.within(|| {
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()
-    })?;
+    let runtime = stage.host(FIRST).runtime()?;
     let fillers = (0..FILLERS).map(|filler| {
         let _inside = runtime.enter();
         let client = stage.client(&[FIRST], PATIENCE);

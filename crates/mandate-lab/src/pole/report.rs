@@ -87,7 +87,7 @@ fn by_leader(results: &Results) -> String {
             let under = results.under(&deployment, leader);
             let Some(first) = under.first() else { continue };
             let mean = |figure: &dyn Fn(&Latencies) -> f64| {
-                under.iter().map(|it| figure(it)).sum::<f64>() / under.len() as f64
+                results.mean_under(&deployment, leader, figure).unwrap_or_default()
             };
             let even = Shares::even(3);
             let by = ByOracle::ALL.into_iter().filter(|oracle| {
@@ -329,8 +329,7 @@ fn leader_panel(results: &Results, deployment: &Deployment) -> Panel {
     let leaders: Vec<u32> =
         (1..=4).filter(|leader| !results.under(deployment, *leader).is_empty()).collect();
     let mean = |leader: u32, figure: &dyn Fn(&Latencies) -> f64| {
-        let under = results.under(deployment, leader);
-        under.iter().map(|it| figure(it)).sum::<f64>() / under.len() as f64
+        results.mean_under(deployment, leader, figure).unwrap_or_default()
     };
     let points = |figure: &dyn Fn(&Latencies) -> f64| {
         let each = leaders.iter().enumerate();
@@ -434,13 +433,6 @@ fn size_panel<'a>(
 }
 
 fn recovery_panels(results: &Results) -> Vec<Panel> {
-    let mut round_trips: Vec<f64> = Vec::new();
-    for it in results.recoveries.iter().filter(|it| it.case.deployment.centres.len() == 2) {
-        let ms = it.case.deployment.round_trip_ms(1, 5);
-        if !round_trips.contains(&ms) {
-            round_trips.push(ms);
-        }
-    }
     let panel =
         |ms: &f64, what: &str, which: &[(&str, ByOracle, bool)], figure: fn(&Recovered) -> f64| {
             let deployment = Deployment::two(*ms);
@@ -459,7 +451,7 @@ fn recovery_panels(results: &Results) -> Vec<Panel> {
             panel(ms, "Until the service serves", &outdated, Recovered::service_recovery_ms),
         ]
     };
-    round_trips.iter().flat_map(both).collect()
+    results.round_trips().iter().flat_map(both).collect()
 }
 
 fn trade_panel(results: &Results) -> Panel {

@@ -72,7 +72,8 @@ impl Results {
         elected.map(|ran| &ran.after).chain(moved.map(|(_, it)| it)).collect()
     }
 
-    fn mean_under(
+    /// A figure of those, in the mean; `None` if there are none.
+    pub fn mean_under(
         &self,
         deployment: &Deployment,
         leader: u32,
@@ -334,7 +335,8 @@ impl Results {
         found.into_iter().map(figure).collect()
     }
 
-    fn round_trips(&self) -> Vec<f64> {
+    /// Round trips of two data centres between which there were recoveries.
+    pub fn round_trips(&self) -> Vec<f64> {
         let mut known: Vec<f64> = Vec::new();
         for it in self.recoveries.iter().filter(|it| it.case.deployment.centres.len() == 2) {
             let ms = it.case.deployment.round_trip_ms(1, FIRST);

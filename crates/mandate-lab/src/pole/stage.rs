@@ -13,7 +13,7 @@ use mandate_openraft::service::{Client, Status};
 use mandate_proto::identity::MemberId;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 
 use super::deployment::{OBSERVER, SERVERS};
 use crate::topology::Topology;
@@ -86,8 +86,7 @@ impl Stage {
         let ids: Vec<_> = SERVERS.map(MemberId::new).collect();
         (program.certificates)(SERVICE, directory.path(), &ids)?;
         let host = wan.host(OBSERVER).context("there is nowhere to look from")?;
-        let runtime =
-            host.within(|| Builder::new_multi_thread().worker_threads(1).enable_all().build())?;
+        let runtime = host.runtime()?;
         let observer = {
             let _inside = runtime.enter();
             client_of(&wan, &SERVERS.collect::<Vec<_>>(), Duration::from_millis(500))?

@@ -28,6 +28,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tokio::runtime::{Builder, Runtime};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
 use crate::topology::Topology;
@@ -94,6 +95,11 @@ impl Host {
     /// are started run on it.
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.namespace.within(work)
+    }
+
+    /// A runtime with one thread, on this host: so are the sockets of what is spawned on it.
+    pub fn runtime(&self) -> std::io::Result<Runtime> {
+        self.within(|| Builder::new_multi_thread().worker_threads(1).enable_all().build())
     }
 
     /// What other processes can open to enter it, while this one lives.

@@ -13,6 +13,7 @@
 //! | `log` | log and vote on disk, forced together |
 //! | [`wire`] | messages as bytes |
 //! | `link`, `network` | connections to members; Raft's and the driver's messages over them |
+//! | `agreement` | finds where a follower's log agrees with the leader's |
 //! | `pipeline` | goes ahead of Raft to a follower |
 //! | `server` | answers connections |
 //! | `batch` | writes that wait together become one entry |
@@ -38,6 +39,7 @@
 //! | clients whose last write is remembered | 100,000, of those that wrote last |
 //! | a snapshot being sent or received | a piece of 1 MiB; being made, keys once more, values shared |
 
+mod agreement;
 mod batch;
 pub mod client;
 #[cfg(test)]

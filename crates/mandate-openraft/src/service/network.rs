@@ -18,8 +18,9 @@ use openraft::raft::{
 };
 use openraft::{BasicNode, LogId, SnapshotSegmentId, Vote};
 
+use super::agreement::{Agreement, Search};
 use super::link::Link;
-use super::log::Log;
+use super::log::{Log, is_of};
 use super::member::Mutant;
 use super::pipeline::Pipeline;
 use super::types::Kv;
@@ -60,6 +61,11 @@ impl Peers {
         self.link(to)?.call(request).await
     }
 
+    /// The last entry of this member's log, if that can be read and has one.
+    pub(crate) fn log_end(&self) -> Option<LogId<u64>> {
+        self.log.last().ok().flatten()
+    }
+
     fn link(&self, to: u64) -> io::Result<&Link> {
         self.links.get(&to).ok_or_else(|| io::Error::other(format!("there is no member {to}")))
     }
@@ -73,7 +79,7 @@ impl Messenger for Peers {
     ) -> Result<Answer, Box<dyn Error + Send + Sync>> {
         match self.call(u64::from(to.get()), Request::Driver(request)).await? {
             Reply::Driver(answer) => Ok(answer),
-            other => Err(unexpected(&other).into()),
+            other => Err(other.unexpected().into()),
         }
     }
 }
@@ -82,7 +88,7 @@ impl RaftNetworkFactory<Kv> for Peers {
     type Network = Peer;
 
     async fn new_client(&mut self, target: u64, _: &BasicNode) -> Peer {
-        Peer { target, peers: self.clone(), pipeline: None }
+        Peer { target, peers: self.clone(), agreement: None, pipeline: None }
     }
 }
 
@@ -90,41 +96,68 @@ impl RaftNetworkFactory<Kv> for Peers {
 pub(crate) struct Peer {
     target: u64,
     peers: Peers,
+    /// Where its log was found to agree.
+    agreement: Option<Agreement>,
     /// What goes ahead of Raft to it.
     pipeline: Option<Pipeline>,
 }
 
 impl Peer {
     async fn call<E: Error>(&self, request: Request) -> Result<Reply, RPCError<u64, BasicNode, E>> {
-        let called = self.peers.call(self.target, request).await;
-        called.map_err(|error| match error.kind() {
-            io::ErrorKind::ConnectionRefused
-            | io::ErrorKind::HostUnreachable
-            | io::ErrorKind::NetworkUnreachable
-            | io::ErrorKind::TimedOut => RPCError::Unreachable(Unreachable::new(&error)),
-            _ => RPCError::Network(NetworkError::new(&error)),
-        })
+        self.peers.call(self.target, request).await.map_err(failed)
     }
-}
 
-impl Peer {
-    fn go_ahead(&self, vote: Vote<u64>, acknowledged: LogId<u64>) -> Option<Pipeline> {
+    /// What the follower says to a message, if that is known or can be found without sending it.
+    async fn without_sending(
+        &mut self,
+        message: &AppendEntriesRequest<Kv>,
+    ) -> io::Result<Option<AppendEntriesResponse<u64>>> {
+        if let Some(pipeline) = &mut self.pipeline {
+            if let Some(known) = pipeline.stand_in(message).await {
+                return Ok(Some(known));
+            }
+            // What asks nothing but whether the follower is there does not end it.
+            self.pipeline.take_if(|_| !message.entries.is_empty());
+        }
+        let has_looked = self.agreement.is_some_and(|found| found.is_of(&message.vote));
+        if !has_looked && !message.entries.is_empty() {
+            let (vote, committed) = (message.vote, message.leader_commit);
+            let link = self.peers.link(self.target)?;
+            let ask = |request| link.call(request);
+            match Agreement::search(ask, &self.peers.log, vote, committed).await? {
+                Search::Level(found) => {
+                    self.agreement = Some(found);
+                    if let Some(upto) = found.upto() {
+                        self.go_ahead(vote, upto);
+                    }
+                }
+                Search::Behind(found) => self.agreement = Some(found),
+                Search::Deposed(answer) => return Ok(Some(answer)),
+            }
+        }
+        Ok(self.agreement.and_then(|found| found.stand_in(message)))
+    }
+
+    fn go_ahead(&mut self, vote: Vote<u64>, acknowledged: LogId<u64>) {
         let Peers { log, trusts_sending, .. } = &self.peers;
-        let link = self.peers.link(self.target).ok()?.clone();
-        Pipeline::start(link, log.clone(), vote, acknowledged, *trusts_sending)
+        let link = self.peers.link(self.target).ok().cloned();
+        self.pipeline = link
+            .map(|link| Pipeline::start(link, log.clone(), vote, acknowledged, *trusts_sending));
     }
 }
 
-fn unexpected(reply: &Reply) -> io::Error {
-    let what = match reply {
-        Reply::Refused(reason) => reason.clone(),
-        _ => "the answer does not belong to the question".into(),
-    };
-    io::Error::new(io::ErrorKind::InvalidData, what)
+fn failed<E: Error>(error: io::Error) -> RPCError<u64, BasicNode, E> {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused
+        | io::ErrorKind::HostUnreachable
+        | io::ErrorKind::NetworkUnreachable
+        | io::ErrorKind::TimedOut => RPCError::Unreachable(Unreachable::new(&error)),
+        _ => RPCError::Network(NetworkError::new(&error)),
+    }
 }
 
 fn strange<E: Error>(reply: &Reply) -> RPCError<u64, BasicNode, E> {
-    RPCError::Network(NetworkError::new(&unexpected(reply)))
+    RPCError::Network(NetworkError::new(&reply.unexpected()))
 }
 
 impl RaftNetwork<Kv> for Peer {
@@ -133,18 +166,19 @@ impl RaftNetwork<Kv> for Peer {
         rpc: AppendEntriesRequest<Kv>,
         _: RPCOption,
     ) -> Result<AppendEntriesResponse<u64>, RPCError<u64, BasicNode, RaftError<u64>>> {
-        if let Some(pipeline) = &mut self.pipeline {
-            if let Some(known) = pipeline.stand_in(&rpc).await {
-                return Ok(known);
-            }
-            // What asks nothing but whether the follower is there does not end it.
-            self.pipeline.take_if(|_| !rpc.entries.is_empty());
+        if let Some(known) = self.without_sending(&rpc).await.map_err(failed)? {
+            return Ok(known);
+        }
+        if let Some(found) = &mut self.agreement {
+            found.is_sent_more();
         }
         let (vote, last) = (rpc.vote, rpc.entries.last().map(|entry| entry.log_id));
         match self.call(Request::Append(rpc)).await? {
             Reply::Append { response, .. } => {
-                if let (AppendEntriesResponse::Success, Some(last)) = (&response, last) {
-                    self.pipeline = self.go_ahead(vote, last);
+                if let (AppendEntriesResponse::Success, Some(last)) = (&response, last)
+                    && is_of(last, &vote)
+                {
+                    self.go_ahead(vote, last);
                 }
                 Ok(response)
             }

@@ -8,7 +8,7 @@
 //!
 //! Nothing of Raft changes. A message of a pipeline is one that the leader could have sent itself: it has the leader's
 //! vote, entries which that leader has appended in that very term and nobody else's, and the entry before them. It
-//! begins where the follower has acknowledged an entry of that term, and ends with the first answer that is no
+//! begins where the follower has acknowledged the entry before one of that term, and ends with the first answer that is no
 //! success, with the connection, with the first entry of another leader, and with what is no longer in memory;
 //! openraft goes on as if it had never been.
 //!
@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::link::{Answer, Link};
-use super::log::Log;
+use super::log::{Log, is_of};
 use super::types::Kv;
 use super::wire::{Reply, Request};
 
@@ -67,24 +67,15 @@ impl Drop for Pipeline {
     }
 }
 
-/// Whether an entry was appended by the leader with this vote.
-fn is_of(entry: LogId<u64>, vote: &Vote<u64>) -> bool {
-    let (of, by) = (entry.leader_id, vote.leader_id);
-    (of.term, of.node_id) == (by.term, by.node_id)
-}
-
 impl Pipeline {
-    /// Begins where a follower has acknowledged an entry; `None` if that is not one of this leader's.
+    /// Begins where a follower has acknowledged an entry.
     pub(crate) fn start(
         link: Link,
         log: Log,
         vote: Vote<u64>,
         acknowledged: LogId<u64>,
         trusts_sending: bool,
-    ) -> Option<Self> {
-        if !is_of(acknowledged, &vote) {
-            return None;
-        }
+    ) -> Self {
         let (told, progress) = watch::channel(Progress { acknowledged, heard: Instant::now() });
         let (committed, commits) = watch::channel(None);
         let stream = Stream {
@@ -100,7 +91,7 @@ impl Pipeline {
             not_before: Instant::now(),
             trusts_sending,
         };
-        Some(Pipeline { vote, progress, committed, task: tokio::spawn(stream.run()) })
+        Pipeline { vote, progress, committed, task: tokio::spawn(stream.run()) }
     }
 
     /// What the follower says to a message of openraft's, if that is known or comes to be; `None` if the message has
@@ -224,7 +215,7 @@ async fn answer(under_way: &mut VecDeque<Sent>) -> Option<(LogId<u64>, Duration)
     let upto = first.upto;
     under_way.pop_front();
     match reply {
-        Ok(Reply::Append { response: AppendEntriesResponse::Success, took_us }) => {
+        Ok(Reply::Append { response: AppendEntriesResponse::Success, took_us, .. }) => {
             Some((upto, Duration::from_micros(took_us.into())))
         }
         _ => None,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::{SinkExt, StreamExt};
 use openraft::error::{InstallSnapshotError, RaftError};
-use openraft::raft::InstallSnapshotRequest;
+use openraft::raft::{AppendEntriesResponse, InstallSnapshotRequest};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
@@ -107,7 +107,9 @@ async fn answer(member: &Member, request: Request) -> Reply {
             match member.raft.append_entries(request).await {
                 Ok(response) => {
                     let took_us = u32::try_from(began.elapsed().as_micros()).unwrap_or(u32::MAX);
-                    Reply::Append { response, took_us }
+                    let lacks_some = response == AppendEntriesResponse::Conflict;
+                    let end = if lacks_some { member.peers.log_end() } else { None };
+                    Reply::Append { response, took_us, end }
                 }
                 Err(error) => Reply::Refused(error.to_string()),
             }

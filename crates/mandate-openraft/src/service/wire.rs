@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotResponse, VoteRequest, VoteResponse,
 };
-use openraft::{BasicNode, SnapshotMeta, Vote};
+use openraft::{BasicNode, LogId, SnapshotMeta, Vote};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -21,7 +21,7 @@ use super::types::{Command, Kv, Outcome};
 use crate::driver::{Answer, Request as DriverRequest};
 
 /// Rises with every change of a message.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// No frame is longer: a megabyte of entries and one value on top of it, or a piece of a snapshot.
 pub const MAX_FRAME: usize = 8 << 20;
@@ -102,6 +102,8 @@ pub(crate) enum Reply {
         response: AppendEntriesResponse<u64>,
         /// How long it took, in microseconds.
         took_us: u32,
+        /// The last entry of the follower's log, if it lacks the entry before those it was sent and has any.
+        end: Option<LogId<u64>>,
     },
     Piece(InstallSnapshotResponse<u64>),
     /// Another snapshot is being received; begin again.
@@ -119,6 +121,17 @@ pub(crate) enum Reply {
     Unknown(String),
     /// It was not done.
     Refused(String),
+}
+
+impl Reply {
+    /// Why it is no answer to what was asked.
+    pub(crate) fn unexpected(&self) -> io::Error {
+        let what = match self {
+            Reply::Refused(reason) => reason.clone(),
+            _ => "the answer does not belong to the question".into(),
+        };
+        io::Error::new(io::ErrorKind::InvalidData, what)
+    }
 }
 
 /// How a member is.

@@ -11,6 +11,10 @@
 //! does well enough. RocksDB needs a C++ compiler and minutes to build.
 
 mod tail;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use std::fmt::Debug;
@@ -87,6 +91,62 @@ impl Log {
         (first <= from).then_some(entries)
     }
 
+    /// The last entry, or the last that was cut off if there is none.
+    pub(crate) fn last(&self) -> io::Result<Option<LogId<u64>>> {
+        if let Some(last) = self.tail.last() {
+            return Ok(Some(last));
+        }
+        match self.last_stored()? {
+            Some(last) => Ok(Some(last)),
+            None => self.fact(PURGED),
+        }
+    }
+
+    /// What the leader with this vote has appended itself and is in memory, at most so many bytes, or one; and the
+    /// entry before that.
+    pub(crate) fn since(
+        &self,
+        vote: Vote<u64>,
+        max_bytes: usize,
+    ) -> io::Result<(Option<LogId<u64>>, Vec<Entry>)> {
+        let Some(first) = self.tail.first_of(&vote) else { return Ok((self.last()?, Vec::new())) };
+        let before = match first.checked_sub(1) {
+            Some(index) => self.id(index)?,
+            None => None,
+        };
+        Ok((before, self.recent(first, max_bytes).unwrap_or_default()))
+    }
+
+    /// The last entry that is not after this one; `None` if all such were cut off.
+    pub(crate) fn not_after(&self, id: LogId<u64>) -> io::Result<Option<LogId<u64>>> {
+        let Some(last) = self.last()? else { return Ok(None) };
+        // Ids rise along a log, so halving finds it: `low` is the number of entries that are not after it.
+        let (mut low, mut high) = (0, last.index.min(id.index) + 1);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.id(middle)? {
+                Some(found) if found > id => high = middle,
+                // What was cut off was committed, and nobody's log has another entry there.
+                _ => low = middle + 1,
+            }
+        }
+        low.checked_sub(1).map_or(Ok(None), |index| self.id(index))
+    }
+
+    /// The entry with this index; `None` if there is none, or it was cut off and is not the last of those.
+    fn id(&self, index: u64) -> io::Result<Option<LogId<u64>>> {
+        if let Some(recent) = self.tail.id(index) {
+            return Ok(Some(recent));
+        }
+        let transaction = self.database.begin_read().map_err(other)?;
+        let table = transaction.open_table(ENTRIES).map_err(other)?;
+        if let Some(stored) = table.get(index).map_err(other)? {
+            return decode(stored.value()).map(|entry| Some(entry.log_id));
+        }
+        let purged: Option<LogId<u64>> = self.fact(PURGED)?;
+        Ok(purged.filter(|last| last.index == index))
+    }
+
     fn fact<T: serde::de::DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
         let transaction = self.database.begin_read().map_err(other)?;
         let table = transaction.open_table(FACTS).map_err(other)?;
@@ -122,6 +182,12 @@ impl Log {
         }
         Ok(entries)
     }
+}
+
+/// Whether an entry was appended by the leader with this vote.
+pub(crate) fn is_of(entry: LogId<u64>, vote: &Vote<u64>) -> bool {
+    let (of, by) = (entry.leader_id, vote.leader_id);
+    (of.term, of.node_id) == (by.term, by.node_id)
 }
 
 /// Entries from the database, and whether that is all of them.
@@ -163,11 +229,8 @@ impl RaftLogStorage<Kv> for Log {
 
     async fn get_log_state(&mut self) -> Result<LogState<Kv>, StorageError<u64>> {
         let purged: Option<LogId<u64>> = self.fact(PURGED).map_err(read_error)?;
-        let last = match self.tail.last() {
-            Some(last) => Some(last),
-            None => self.last_stored().map_err(read_error)?,
-        };
-        Ok(LogState { last_purged_log_id: purged, last_log_id: last.or(purged) })
+        let last = self.last().map_err(read_error)?;
+        Ok(LogState { last_purged_log_id: purged, last_log_id: last })
     }
 
     async fn get_log_reader(&mut self) -> Log {

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use openraft::LogId;
+use openraft::{LogId, Vote};
 use tokio::sync::watch;
 
-use super::Entry;
+use super::{Entry, is_of};
 
 /// Room for entries that are on disk, in bytes as they are there.
 const ROOM: usize = 16 << 20;
@@ -74,6 +74,18 @@ impl Tail {
     /// The last entry, if it is here.
     pub(super) fn last(&self) -> Option<LogId<u64>> {
         self.lock().entries.last_key_value().map(|(_, held)| held.entry.log_id)
+    }
+
+    /// An entry, if it is here.
+    pub(super) fn id(&self, index: u64) -> Option<LogId<u64>> {
+        self.lock().entries.get(&index).map(|held| held.entry.log_id)
+    }
+
+    /// The index of the first of the entries here that end the log and are of the leader with this vote.
+    pub(super) fn first_of(&self, vote: &Vote<u64>) -> Option<u64> {
+        let kept = self.lock();
+        let own = kept.entries.iter().rev().take_while(|(_, held)| is_of(held.entry.log_id, vote));
+        own.last().map(|(index, _)| *index)
     }
 
     /// Where the tail begins (`u64::MAX` if it is empty), and what it has of a range: at most so many bytes, or one.

@@ -25,7 +25,8 @@ use crate::output::{self, Format};
 /// Needs root, for the network.
 ///
 /// Without names of figures all are made: 4b, 6, 7a, 7b, 7c, 8a, 8b, and "open", the one that the paper leaves open.
-/// Runs are shorter than the paper's, and at fewer points; --paper makes them as long and as fine as there.
+/// Runs are shorter than the paper's, and at fewer points; --paper makes them as long and as fine as there. Report,
+/// pictures and tables are written after each run, so nothing is lost when it is ended early.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PoleArgs {
     /// Which figures.
@@ -110,9 +111,16 @@ pub(crate) fn run(args: &PoleArgs, format: Format) -> anyhow::Result<Exit> {
     }
     figures.sort_unstable();
     figures.dedup();
-    let results = measure(&figures, &Plan::new(&figures, &grain), &settings)?;
-    let page = report::markdown(&results, &how(args, &settings));
-    write_files(out, &results, &page)?;
+    let how = how(args, &settings);
+    let keep = |results: &Results, left: usize| {
+        let unfinished = match left {
+            0 => String::new(),
+            left => format!(" **Not finished**: {left} cases are missing."),
+        };
+        write_files(out, results, &report::markdown(results, &format!("{how}{unfinished}")))
+    };
+    let results = measure(&figures, &Plan::new(&figures, &grain), &settings, keep)?;
+    let page = report::markdown(&results, &how);
     let findings: Vec<_> = results.findings();
     let holds = findings.iter().all(|finding| finding.holds) && results.failures.is_empty();
     match format {
@@ -166,8 +174,20 @@ fn how(args: &PoleArgs, settings: &Settings) -> String {
 }
 
 /// Runs everything. A case that cannot be run is a failure among the results, and the others are run all the same.
-fn measure(figures: &[Figure], plan: &Plan, settings: &Settings) -> anyhow::Result<Results> {
+/// What there is, and how many cases are still to come, is kept after each: who ends an hour's run early loses nothing.
+fn measure(
+    figures: &[Figure],
+    plan: &Plan,
+    settings: &Settings,
+    keep: impl Fn(&Results, usize) -> anyhow::Result<()>,
+) -> anyhow::Result<Results> {
     let program = member()?;
+    let mut left =
+        (plan.crashes.len() + plan.recoveries.len()) * settings.runs as usize + plan.leaders.len();
+    let mut ran = |results: &Results| {
+        left -= 1;
+        keep(results, left)
+    };
     let leaders = 4 * plan.leaders.len() as u64;
     let steps = plan.crashes.len() as u64 * crash::STEPS * u64::from(settings.runs)
         + leaders
@@ -182,6 +202,7 @@ fn measure(figures: &[Figure], plan: &Plan, settings: &Settings) -> anyhow::Resu
                 Err(error) => results.failures.push(format!("{case}: {error:#}")),
             }
             note(&bar, done, plan.crashes.len(), &case.to_string());
+            ran(&results)?;
         }
         for (done, case) in plan.recoveries.iter().enumerate() {
             match recovery::run(&program, case, &settings) {
@@ -190,6 +211,7 @@ fn measure(figures: &[Figure], plan: &Plan, settings: &Settings) -> anyhow::Resu
             }
             bar.inc(3);
             note(&bar, done, plan.recoveries.len(), &case.to_string());
+            ran(&results)?;
         }
     }
     for deployment in &plan.leaders {
@@ -197,6 +219,7 @@ fn measure(figures: &[Figure], plan: &Plan, settings: &Settings) -> anyhow::Resu
             Ok(each) => results.leaders.extend(each.into_iter().map(|it| (deployment.clone(), it))),
             Err(error) => results.failures.push(format!("{}: {error:#}", deployment.name)),
         }
+        ran(&results)?;
     }
     bar.finish_and_clear();
     Ok(results)

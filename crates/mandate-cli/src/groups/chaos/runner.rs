@@ -127,9 +127,12 @@ impl<'a> Runner<'a> {
             && let (Some(act), Outcome::Passed) = (after, &outcome)
         {
             say(&format!(
-                "    {} leads in term {}; nobody acted for {}, settled after {}",
+                "    {} leads{}; nobody acted for {}, settled after {}",
                 act.member,
-                act.term,
+                match act.term {
+                    Term::NONE => String::new(),
+                    term => format!(" in term {term}"),
+                },
                 readable(figures.without_leader),
                 readable(settled)
             ));
@@ -262,15 +265,22 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Ends each member that runs, in good order, and starts it again.
+    /// Ends each member that runs, in good order, and starts it again; of several disjoint groups one after the other,
+    /// as who has them for continuity would.
     fn roll(&mut self, say: &dyn Fn(&str)) -> Result<(), GroupError> {
-        for member in self.group.members() {
-            if !self.paused.contains(&member) {
-                self.note(format!("restart {member} in good order"), say);
-                self.group.terminate(member)?;
-                self.group.ended(member)?;
-                self.group.begin_all(&BTreeSet::from([member]), Start::Stored)?;
+        let groups = self.ground.groups();
+        for one in 0..groups {
+            let members = self.group.members().into_iter();
+            for member in members.filter(|member| member.get() % groups == one) {
+                if !self.paused.contains(&member) {
+                    self.note(format!("restart {member} in good order"), say);
+                    self.group.terminate(member)?;
+                    self.group.ended(member)?;
+                    self.group.begin_all(&BTreeSet::from([member]), Start::Stored)?;
+                }
             }
+            // If one does not, that is found once everything has healed.
+            let _ = self.each_group_acts();
         }
         Ok(())
     }

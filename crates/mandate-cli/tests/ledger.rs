@@ -11,6 +11,10 @@ use std::time::Duration;
 
 use group::{mandate, within};
 use mandate_servers::kafka::{Kafka, KafkaConfig};
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, ResourceSpecifier};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer};
 
 const BOUND: Duration = Duration::from_secs(60);
 
@@ -61,6 +65,8 @@ fn roles_on_kafka() {
     let broker = Broker::new();
     two_terminals_and_a_broker_and_the_second_takes_over_when_the_first_is_killed(&broker);
     daemons_share_many_roles_and_say_which(&broker);
+    a_stranger_that_holds_the_barrier_up_is_reported(&broker);
+    a_partition_that_takes_no_records_is_reported(&broker);
     what_cannot_be_is_said_with_what_to_do(&broker);
 }
 
@@ -111,10 +117,21 @@ fn two_terminals_and_a_broker_and_the_second_takes_over_when_the_first_is_killed
 }
 
 fn daemon(broker: &Broker, group: &str, directory: &Path, member: u32) -> (Running, String) {
+    daemon_with(broker, group, directory, member, "")
+}
+
+/// With more settings.
+fn daemon_with(
+    broker: &Broker,
+    group: &str,
+    directory: &Path,
+    member: u32,
+    more: &str,
+) -> (Running, String) {
     let api = format!("127.0.0.1:{}", mandate_servers::free_ports(1).unwrap()[0]);
     let config = format!(
         "engine = 'ledger'\ngroup = '{group}'\nmember = 'p{member}'\napi = '{api}'\n\
-         [ledger]\nbrokers = '{}'\nroles = 100\npartitions = 4\nsession = '{}'\n",
+         [ledger]\nbrokers = '{}'\nroles = 100\npartitions = 4\nsession = '{}'\n{more}\n",
         broker.at, broker.session
     );
     let file = directory.join(format!("p{member}.toml"));
@@ -173,6 +190,78 @@ fn daemons_share_many_roles_and_say_which(broker: &Broker) {
     drop(first);
     within(BOUND, "the other leads everything", || {
         said(&other, &["status"]).contains("LEADS 100 of 100").then_some(())
+    });
+}
+
+/// A figure of a daemon's metrics.
+fn metric(api: &str, name: &str) -> f64 {
+    let metrics = get(api, "/metrics").1;
+    let line = metrics.lines().find(|line| line.starts_with(name)).expect(name);
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+fn client(broker: &Broker) -> ClientConfig {
+    let mut client = ClientConfig::new();
+    client.set("bootstrap.servers", &broker.at);
+    client
+}
+
+/// A consumer of somebody else's joins the group and takes no notice of what it is assigned, while its client goes on
+/// telling the coordinator that it lives: nothing is assigned to anyone for as long as that may last.
+fn a_stranger_that_holds_the_barrier_up_is_reported(broker: &Broker) {
+    let directory = tempfile::tempdir().unwrap();
+    let group = broker.name("stuck");
+    let (_daemon, api) = daemon(broker, &group, directory.path(), 1);
+    let status = || text(mandate().args(["status", "--api", &api]));
+    within(BOUND, "it leads everything", || status().contains("LEADS 100 of 100").then_some(()));
+    let stranger: BaseConsumer = client(broker)
+        .set("group.id", &group)
+        .set("partition.assignment.strategy", "cooperative-sticky")
+        .set("session.timeout.ms", "6000")
+        .set("max.poll.interval.ms", "300000")
+        .create()
+        .unwrap();
+    stranger.subscribe(&[&format!("mandate-{group}")]).unwrap();
+    let said = within(BOUND, "the barrier is stuck", || {
+        let status = status();
+        status.contains("STUCK").then_some(status)
+    });
+    assert!(said.contains("a member of the group holds the barrier up"), "{said}");
+    assert!(metric(&api, "mandate_barrier_stuck{") > 0.0);
+    drop(stranger);
+    let said = within(BOUND, "it leads everything again", || {
+        let status = status();
+        status.contains("LEADS 100 of 100").then_some(status)
+    });
+    assert!(!said.contains("STUCK"), "{said}");
+}
+
+fn a_partition_that_takes_no_records_is_reported(broker: &Broker) {
+    let directory = tempfile::tempdir().unwrap();
+    let group = broker.name("dry");
+    let more = "mode = 'non-exclusive'";
+    let (_daemon, api) = daemon_with(broker, &group, directory.path(), 1, more);
+    let status = || text(mandate().args(["status", "--api", &api]));
+    within(BOUND, "it leads everything", || status().contains("LEADS 100 of 100").then_some(()));
+    let admin: AdminClient<DefaultClientContext> = client(broker).create().unwrap();
+    let topic = format!("mandate-{group}");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let largest = |bytes: &str| {
+        let config =
+            AlterConfig::new(ResourceSpecifier::Topic(&topic)).set("max.message.bytes", bytes);
+        runtime.block_on(admin.alter_configs([&config], &AdminOptions::new())).unwrap();
+    };
+    largest("1");
+    let said = within(BOUND, "it is dry", || {
+        let status = status();
+        status.contains("DRY").then_some(status)
+    });
+    assert!(said.contains("nothing came by which it could be led"), "{said}");
+    assert!(!said.contains("LEADS 100"), "{said}");
+    assert!(metric(&api, "mandate_partitions_dry_total{") > 0.0);
+    largest("1048588");
+    within(BOUND, "it leads everything again", || {
+        status().contains("LEADS 100 of 100").then_some(())
     });
 }
 

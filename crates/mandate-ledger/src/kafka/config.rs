@@ -55,6 +55,10 @@ const TUNED: Duration = Duration::from_secs(1);
 /// it and nobody renews, because the coordinator answers one request of a connection at a time. So it is not longer.
 const SHORTEST_BARRIER: Duration = Duration::from_secs(1);
 
+/// So much longer than a session the client waits for an answer, as it does by itself for those that concern the group.
+/// Unless told, it waits for a minute, and it joins no group while one of its commits is under way.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 /// How a member and the coordinator speak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
@@ -173,6 +177,7 @@ impl KafkaConfig {
         config.set("socket.nagle.disable", "true");
         // A broker that is back is found at once.
         config.set("reconnect.backoff.ms", "20").set("reconnect.backoff.max.ms", "500");
+        config.set("socket.timeout.ms", ms(self.session + PATIENCE));
         for (key, value) in &self.settings {
             config.set(key, value);
         }

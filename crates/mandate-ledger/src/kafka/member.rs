@@ -1,88 +1,81 @@
 //! A member's side of a topic on Kafka.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mandate_proto::neli::{
-    BarrierId, Input, Mark, Mode, Partition, Published, Record, Renewed, Request, RequestId,
+    BarrierId, Input, Mark, Partition, Published, Record, Renewed, Request, RequestId,
 };
 use mandate_proto::time::WallTime;
 use mandate_proto::wire;
-use rdkafka::consumer::{CommitMode, Consumer, StreamConsumer};
+use rdkafka::consumer::{CommitMode, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message, Timestamp};
-use rdkafka::producer::{FutureProducer, FutureRecord};
+use rdkafka::producer::FutureRecord;
 use rdkafka::topic_partition_list::TopicPartitionList;
-use tokio::sync::oneshot;
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::KafkaConfig;
-use super::broker::setting;
-use super::committer::Committer;
-use super::context::{Context, Happened, partitions, unassign};
+use super::calendar::Calendar;
+use super::client::Client;
+use super::context::{Happened, partitions, unassign};
 use super::mark::{commit_of, mark_of};
 use crate::ledger::{LedgerError, Member};
 
+/// How often the calendar is looked at, at most: a thread that sleeps for so much longer does no harm.
+const SHORTEST_LOOK: Duration = Duration::from_millis(100);
+
 /// A member's side of a topic.
 pub struct KafkaMember {
-    topic: String,
-    consumer: Arc<StreamConsumer<Context>>,
-    committer: Committer,
-    context: Arc<Context>,
-    producer: FutureProducer,
+    config: KafkaConfig,
+    client: Client,
     /// What the coordinator wants back, at which barrier, and what of it is still to be released.
     revoking: Option<(TopicPartitionList, BarrierId, BTreeSet<Partition>)>,
     barriers: u64,
-    session: Duration,
-    /// Its static name, if it has one.
-    instance: Option<String>,
+    calendar: Calendar,
+    /// When to look at it.
+    looks: tokio::time::Interval,
 }
 
 impl std::fmt::Debug for KafkaMember {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KafkaMember").field("topic", &self.topic).finish_non_exhaustive()
+        f.debug_struct("KafkaMember").field("topic", &self.config.topic).finish_non_exhaustive()
     }
 }
 
 impl KafkaMember {
     pub(super) fn new(config: &KafkaConfig) -> Result<Self, LedgerError> {
-        let context = Context::new(config.mode == Mode::Exclusive);
-        let consumer: StreamConsumer<Context> =
-            config.consumer().create_with_context(context).map_err(setting)?;
-        let consumer = Arc::new(consumer);
-        let committer = Committer::start(consumer.clone());
-        let committer = committer.map_err(|error| LedgerError::Fatal(error.to_string()))?;
+        let mut looks = interval(config.heartbeat.max(SHORTEST_LOOK));
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Ok(KafkaMember {
-            topic: config.topic.clone(),
-            context: consumer.context().clone(),
-            consumer,
-            committer,
-            producer: config.producer().create().map_err(setting)?,
+            client: Client::start(config)?,
+            config: config.clone(),
             revoking: None,
             barriers: 0,
-            session: config.session,
-            instance: config.instance.clone(),
+            calendar: Calendar::new(),
+            looks,
         })
     }
 
     fn tell(&self, input: Input) {
-        self.context.push(Happened::Tell(input));
+        self.client.context.push(Happened::Tell(input));
     }
 
     fn publish(&mut self, id: RequestId, partition: Partition, record: &Record) {
         let mut payload = Vec::new();
         wire::encode(record, &mut payload);
-        let message: FutureRecord<'_, (), [u8]> =
-            FutureRecord::to(&self.topic).partition(partition.get() as i32).payload(&payload);
-        let delivery = match self.producer.send_result(message) {
+        let message: FutureRecord<'_, (), [u8]> = FutureRecord::to(&self.config.topic)
+            .partition(partition.get() as i32)
+            .payload(&payload);
+        let delivery = match self.client.producer.send_result(message) {
             Ok(delivery) => delivery,
             Err((error, _)) => {
                 tracing::debug!(%error, "a record could not be sent");
                 return self.tell(Input::Published { id, outcome: Published::Failed });
             }
         };
-        let context = self.context.clone();
+        let context = self.client.context.clone();
         tokio::spawn(async move {
             let outcome = match delivery.await {
                 Ok(Ok(delivered)) => Published::Appended {
@@ -101,7 +94,7 @@ impl KafkaMember {
 
     /// A commit that the coordinator takes of a member only.
     fn renew(&self, id: RequestId, marks: &[(Partition, Mark)]) {
-        if !self.committer.commit(id, commit_of(&self.topic, marks)) {
+        if !self.client.committer.commit(id, commit_of(&self.config.topic, marks)) {
             self.tell(Input::Renewed { id, outcome: Renewed::Failed });
         }
     }
@@ -111,8 +104,10 @@ impl KafkaMember {
     /// comes to nothing, the next owner waits.
     fn last_words(&self, marks: &[(Partition, Mark)]) {
         if !marks.is_empty()
-            && let Err(error) =
-                self.consumer.commit(&commit_of(&self.topic, marks), CommitMode::Async)
+            && let Err(error) = self
+                .client
+                .consumer
+                .commit(&commit_of(&self.config.topic, marks), CommitMode::Async)
         {
             tracing::debug!(%error, "the next owner is not told that this one has ended");
         }
@@ -122,9 +117,9 @@ impl KafkaMember {
     fn inspect(&self, id: RequestId, inspected: &[Partition]) {
         let mut list = TopicPartitionList::new();
         for partition in inspected {
-            list.add_partition(&self.topic, partition.get() as i32);
+            list.add_partition(&self.config.topic, partition.get() as i32);
         }
-        let (consumer, patience) = (self.consumer.clone(), self.session / 4);
+        let (consumer, patience) = (self.client.consumer.clone(), self.config.session / 4);
         tokio::spawn(async move {
             let context = consumer.context().clone();
             let read = move || marks(&consumer.committed_offsets(list, patience).ok()?);
@@ -137,7 +132,7 @@ impl KafkaMember {
     fn committed(&self, id: RequestId, outcome: Renewed) -> Input {
         // The client may have lost the assignment, and its generation with it, before this was sent: then it was
         // taken from a stranger, because the group was empty.
-        let is_lost = self.consumer.assignment_lost();
+        let is_lost = self.client.consumer.assignment_lost();
         let outcome = match outcome {
             Renewed::Accepted if is_lost => Renewed::Refused,
             outcome => outcome,
@@ -169,24 +164,44 @@ impl KafkaMember {
 
     fn end_barrier(&mut self) {
         if let Some((list, _, _)) = self.revoking.take()
-            && let Err(error) = unassign(&*self.consumer, &list)
+            && let Err(error) = unassign(&*self.client.consumer, &list)
         {
             tracing::warn!(%error, "partitions could not be given back");
         }
     }
 
     fn join(&self) {
-        self.context.is_out.store(false, Ordering::SeqCst);
-        if let Err(error) = self.consumer.subscribe(&[&self.topic]) {
+        self.client.context.is_out.store(false, Ordering::SeqCst);
+        if let Err(error) = self.client.consumer.subscribe(&[&self.config.topic]) {
             tracing::warn!(%error, "could not subscribe");
         }
     }
 
+    /// The client's threads sleep by the calendar, and one that was set back by an hour has them sleep for an hour: nobody
+    /// would join, beat or be heard. So there is another client, which knows nothing of the former one's partitions.
+    fn look_at_calendar(&mut self) -> Result<(), LedgerError> {
+        let Some(back) = self.calendar.set_back(self.looks.period()) else { return Ok(()) };
+        tracing::warn!(
+            "the calendar of this host was set back by {back:?}: the client of Kafka is started anew"
+        );
+        let is_out = self.client.context.is_out.load(Ordering::SeqCst);
+        let former = std::mem::replace(&mut self.client, Client::start(&self.config)?);
+        drop(former.close());
+        self.revoking = None;
+        let partitions = (0..self.config.partitions.get()).map(Partition::new).collect();
+        self.tell(Input::Lost { partitions });
+        match is_out {
+            true => self.client.context.is_out.store(true, Ordering::SeqCst),
+            false => self.join(),
+        }
+        Ok(())
+    }
+
     fn leave(&mut self, marks: &[(Partition, Mark)]) {
-        self.context.is_out.store(true, Ordering::SeqCst);
+        self.client.context.is_out.store(true, Ordering::SeqCst);
         self.last_words(marks);
         self.end_barrier();
-        self.consumer.unsubscribe();
+        self.client.consumer.unsubscribe();
     }
 
     fn deal_with(&mut self, happened: Happened) -> Option<Input> {
@@ -197,7 +212,7 @@ impl KafkaMember {
                 }
                 Some(input)
             }
-            Happened::Revoking(list) if self.context.is_out.load(Ordering::SeqCst) => {
+            Happened::Revoking(list) if self.client.context.is_out.load(Ordering::SeqCst) => {
                 let partitions = partitions(&list);
                 self.revoking = Some((list, BarrierId::new(self.barriers), BTreeSet::new()));
                 self.end_barrier();
@@ -227,38 +242,26 @@ impl Member for KafkaMember {
 
     async fn next(&mut self) -> Result<Input, LedgerError> {
         loop {
-            while let Some(happened) = self.context.pop() {
+            while let Some(happened) = self.client.context.pop() {
                 if let Some(input) = self.deal_with(happened) {
                     return Ok(input);
                 }
             }
-            let context = self.context.clone();
+            let context = self.client.context.clone();
             tokio::select! {
                 biased;
-                received = self.consumer.recv() => match received {
+                received = self.client.consumer.recv() => match received {
                     Ok(message) => return Ok(record(&message)),
-                    Err(error) => judge(error, self.session, self.instance.as_deref())?,
+                    Err(error) => judge(error, &self.config)?,
                 },
                 () = context.wakes.notified() => {}
+                _ = self.looks.tick() => self.look_at_calendar()?,
             }
         }
     }
 
-    /// Closing waits for the broker, if it hangs; the caller does not have to, nor does its runtime when it ends: it would
-    /// wait for a blocking task of its own.
     async fn close(self) {
-        let KafkaMember { consumer, committer, producer, .. } = self;
-        let (end, ended) = oneshot::channel();
-        let thread = std::thread::Builder::new().name("mandate-close".into());
-        let closing = thread.spawn(move || {
-            committer.end();
-            drop((consumer, producer));
-            // Whoever does not wait any more needs no answer.
-            let _ = end.send(());
-        });
-        if closing.is_ok() {
-            let _ = ended.await;
-        }
+        let _ = self.client.close().await;
     }
 }
 
@@ -287,14 +290,14 @@ fn wall(timestamp: Timestamp) -> WallTime {
 }
 
 /// Whether an error is one to go on after.
-fn judge(error: KafkaError, session: Duration, instance: Option<&str>) -> Result<(), LedgerError> {
+fn judge(error: KafkaError, config: &KafkaConfig) -> Result<(), LedgerError> {
     let is_fatal = matches!(error, KafkaError::MessageConsumptionFatal(_));
-    match (error.rdkafka_error_code(), instance) {
+    match (error.rdkafka_error_code(), &config.instance) {
         (Some(RDKafkaErrorCode::InvalidSessionTimeout), _) => {
-            Err(LedgerError::SessionRefused { wanted_ms: session.as_millis() as u64 })
+            Err(LedgerError::SessionRefused { wanted_ms: config.session.as_millis() as u64 })
         }
         (Some(RDKafkaErrorCode::FencedInstanceId), Some(instance)) => {
-            Err(LedgerError::Replaced(instance.to_owned()))
+            Err(LedgerError::Replaced(instance.clone()))
         }
         _ if is_fatal => Err(LedgerError::Fatal(error.to_string())),
         (

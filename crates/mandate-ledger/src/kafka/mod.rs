@@ -10,6 +10,8 @@
 //! waits for anyone.
 
 mod broker;
+mod calendar;
+mod client;
 mod committer;
 mod config;
 mod context;

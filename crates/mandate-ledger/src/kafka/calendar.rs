@@ -1,0 +1,55 @@
+//! Whether the host's calendar was set back.
+//!
+//! Nothing of the engine goes by the calendar. The client library's threads do: they sleep on condition variables until
+//! a time of day, and a calendar that is set back makes that as much later. Nobody tells; so it is compared
+//! with a clock that nobody can set.
+
+use std::time::{Duration, Instant, SystemTime};
+
+#[derive(Debug)]
+pub(super) struct Calendar {
+    seen: (SystemTime, Instant),
+}
+
+impl Calendar {
+    pub(super) fn new() -> Self {
+        Calendar { seen: (SystemTime::now(), Instant::now()) }
+    }
+
+    /// By how much since the last look, if by more than `tolerated`.
+    pub(super) fn set_back(&mut self, tolerated: Duration) -> Option<Duration> {
+        self.set_back_at(tolerated, SystemTime::now(), Instant::now())
+    }
+
+    fn set_back_at(
+        &mut self,
+        tolerated: Duration,
+        calendar: SystemTime,
+        steady: Instant,
+    ) -> Option<Duration> {
+        let (before, since) = std::mem::replace(&mut self.seen, (calendar, steady));
+        let expected = before + steady.saturating_duration_since(since);
+        let back = expected.duration_since(calendar).unwrap_or(Duration::ZERO);
+        (back > tolerated).then_some(back)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_calendar_that_was_set_back_is_noticed_once_and_one_that_goes_on_or_ahead_is_not() {
+        let mut calendar = Calendar::new();
+        let (day, steady) = calendar.seen;
+        let mut look = |day, steady| calendar.set_back_at(SECOND, day, steady);
+        assert_eq!(look(day + 5 * SECOND, steady + 5 * SECOND), None, "it goes on");
+        assert_eq!(look(day + 3605 * SECOND, steady + 5 * SECOND), None, "an hour ahead");
+        assert_eq!(look(day + 6 * SECOND, steady + 6 * SECOND), Some(3600 * SECOND), "and back");
+        assert_eq!(look(day + 7 * SECOND, steady + 7 * SECOND), None, "that was told");
+        assert_eq!(look(day + 7 * SECOND, steady + 8 * SECOND), None, "no more than is tolerated");
+        assert_eq!(look(day + 6 * SECOND, steady + 9 * SECOND), Some(2 * SECOND), "a little more");
+    }
+}

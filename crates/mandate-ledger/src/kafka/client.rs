@@ -1,0 +1,52 @@
+//! The client library's side of a member: what speaks with brokers, and ends as one.
+
+use std::sync::Arc;
+
+use mandate_proto::neli::Mode;
+use rdkafka::consumer::{Consumer, StreamConsumer};
+use rdkafka::producer::FutureProducer;
+use tokio::sync::oneshot;
+
+use super::KafkaConfig;
+use super::broker::setting;
+use super::committer::Committer;
+use super::context::Context;
+use crate::ledger::LedgerError;
+
+pub(super) struct Client {
+    pub(super) consumer: Arc<StreamConsumer<Context>>,
+    pub(super) committer: Committer,
+    pub(super) context: Arc<Context>,
+    pub(super) producer: FutureProducer,
+}
+
+impl Client {
+    pub(super) fn start(config: &KafkaConfig) -> Result<Self, LedgerError> {
+        let context = Context::new(config.mode == Mode::Exclusive);
+        let consumer: StreamConsumer<Context> =
+            config.consumer().create_with_context(context).map_err(setting)?;
+        let consumer = Arc::new(consumer);
+        let committer = Committer::start(consumer.clone());
+        let committer = committer.map_err(|error| LedgerError::Fatal(error.to_string()))?;
+        let (context, producer) = (consumer.context().clone(), config.producer().create());
+        Ok(Client { context, consumer, committer, producer: producer.map_err(setting)? })
+    }
+
+    /// Ends it. That waits for the broker, if it hangs; the caller does not have to, nor does its runtime when it ends: it
+    /// would wait for a blocking task of its own.
+    pub(super) fn close(self) -> oneshot::Receiver<()> {
+        let Client { consumer, committer, context, producer } = self;
+        // Whatever the coordinator wants back on the way, it gets.
+        context.is_out.store(true, std::sync::atomic::Ordering::SeqCst);
+        let (end, ended) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("mandate-close".into());
+        // Without a thread there is nobody to wait for: the receiver is told so.
+        let _ = thread.spawn(move || {
+            committer.end();
+            drop((consumer, producer));
+            // Whoever does not wait any more needs no answer.
+            let _ = end.send(());
+        });
+        ended
+    }
+}

@@ -246,6 +246,8 @@ pub(crate) enum Protocol {
     Pole,
     /// Election on a database: registers, conditional writes, leases.
     Registers,
+    /// A role on a database: the same, with members that others let in and whom the group's leader prefers.
+    RegistersRole,
     /// Roles on a ledger, exclusive: claims, renewals, a barrier.
     Neli,
     /// Roles on a ledger, non-exclusive: no role without a leader for long.

@@ -69,9 +69,11 @@ impl Subject {
         use MutantName as Name;
         let of_nfd_l = |mutant| Subject::NfdL(nfd_l::Options { mutant: Some(mutant) });
         let of_pole = |mutant| Subject::Pole(pole::Options { mutant: Some(mutant) });
-        let of_registers = |mutant| {
-            Subject::Registers(registers::Options { mutant: Some(mutant), restores: false })
-        };
+        // Rules of members hold for those of a role, too.
+        let role = args.protocol == Protocol::RegistersRole;
+        let registers = registers::Options { role, ..registers::Options::default() };
+        let of_registers =
+            |mutant| Subject::Registers(registers::Options { mutant: Some(mutant), ..registers });
         let of_neli = |mutant| Subject::Neli(neli::Options { mutant: Some(mutant) });
         let of_overlap = |mutant| Subject::NeliOverlap(neli::Options { mutant: Some(mutant) });
         let of_installation =
@@ -82,7 +84,7 @@ impl Subject {
                 Protocol::NfdL => Subject::NfdL(nfd_l::Options::default()),
                 Protocol::Installation => Subject::Installation(installation::Options::default()),
                 Protocol::Pole => Subject::Pole(pole::Options::default()),
-                Protocol::Registers => Subject::Registers(registers::Options::default()),
+                Protocol::Registers | Protocol::RegistersRole => Subject::Registers(registers),
                 Protocol::Neli => Subject::Neli(neli::Options::default()),
                 Protocol::NeliOverlap => Subject::NeliOverlap(neli::Options::default()),
             },
@@ -142,6 +144,7 @@ impl Subject {
             Subject::NfdL(_) => Protocol::NfdL,
             Subject::Installation(_) => Protocol::Installation,
             Subject::Pole(_) => Protocol::Pole,
+            Subject::Registers(registers::Options { role: true, .. }) => Protocol::RegistersRole,
             Subject::Registers(_) | Subject::PrintedRegisters => Protocol::Registers,
             Subject::Neli(_) => Protocol::Neli,
             Subject::NeliOverlap(_) => Protocol::NeliOverlap,

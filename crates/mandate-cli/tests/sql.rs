@@ -7,6 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use group::{mandate, within};
+use mandate_servers::Server;
+use mandate_servers::mariadb::{MariaDb, MariaDbConfig};
+use mandate_servers::postgres::{Postgres, PostgresConfig};
 
 /// A command that runs until the test ends.
 struct Running(Child);
@@ -18,11 +21,16 @@ impl Drop for Running {
     }
 }
 
-/// `mandate run backup` on a file of the directory; the script says under which name it runs.
+/// `mandate run backup` on a file of the directory.
 fn run(directory: &Path, name: &str) -> Running {
+    run_on("sqlite:./mandate.db", directory, name)
+}
+
+/// The script says under which name it runs.
+fn run_on(url: &str, directory: &Path, name: &str) -> Running {
     let script = format!("echo $MANDATE_TERM > {name}; exec sleep 60");
     let mut command = mandate();
-    command.args(["run", "backup", "--url", "sqlite:./mandate.db", "--round", "200ms", "--"]);
+    command.args(["run", "backup", "--url", url, "--round", "200ms", "--"]);
     command.args(["sh", "-c", &script]).current_dir(directory).stderr(Stdio::null());
     Running(command.spawn().unwrap())
 }
@@ -40,10 +48,16 @@ fn text(command: &mut Command) -> String {
 }
 
 fn ask(directory: &Path, command: &[&str]) -> String {
-    let mut asked = mandate();
-    asked.args(command).args(["--url", "sqlite:./mandate.db", "--group", "backup"]);
-    text(asked.current_dir(directory))
+    text(
+        mandate()
+            .args(command)
+            .args(ABOUT)
+            .args(["--url", "sqlite:./mandate.db"])
+            .current_dir(directory),
+    )
 }
+
+const ABOUT: [&str; 2] = ["--group", "backup"];
 
 #[test]
 fn two_terminals_and_one_file_and_the_second_takes_over_when_the_first_is_killed() {
@@ -89,7 +103,6 @@ fn a_leader_that_is_gone_is_not_said_to_lead() {
 fn what_cannot_be_is_said_with_what_to_do_and_without_passwords() {
     let directory = tempfile::tempdir().unwrap();
     let said = |args: &[&str]| text(mandate().args(args).current_dir(directory.path()));
-    let group = ["--group", "backup"];
     for (args, expected) in [
         (&["status", "--url", "sqlite:./none.db"][..], "there is no file ./none.db"),
         (&["status", "--url", "db2://u:secret@h/d"], "must begin with sqlite:"),
@@ -97,7 +110,7 @@ fn what_cannot_be_is_said_with_what_to_do_and_without_passwords() {
         (&["history", "--url", "mysql://u:secret@127.0.0.1:1/d"], "refused"),
         (&["sql", "init", "--url", "postgres://u:secret@127.0.0.1:1/d"], "cannot be used"),
     ] {
-        let args = if args[0] == "sql" { args.to_vec() } else { [args, &group[..]].concat() };
+        let args = if args[0] == "sql" { args.to_vec() } else { [args, &ABOUT[..]].concat() };
         let said = said(&args);
         assert!(said.contains(expected) && !said.contains("secret"), "{args:?}: {said}");
     }
@@ -141,4 +154,68 @@ fn a_daemon_whose_member_elects_on_a_database_answers_like_any_other() {
         said(&["history"]).contains("resigned").then_some(())
     });
     drop(beside);
+}
+
+/// What `mandate sql init --print` says that members must be granted, for an account of this name.
+fn grants(url: &str, replaced: &[(&str, &str)]) -> String {
+    let printed = text(mandate().args(["sql", "init", "--print", "--url", url]));
+    let grants = printed.lines().filter_map(|line| line.strip_prefix("-- "));
+    let grants: String = grants.filter(|line| line.starts_with("grant ")).collect();
+    replaced.iter().fold(grants, |grants, (name, by)| grants.replace(name, by))
+}
+
+/// One leads, is killed and thrown out, another takes over, and all that can be asked is answered.
+fn is_enough(url: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let said = |command: &str| text(mandate().arg(command).args(ABOUT).args(["--url", url]));
+    let first = run_on(url, path, "first");
+    assert_eq!(term(path, "first"), 1);
+    let _second = run_on(url, path, "second");
+    let bound = Duration::from_secs(20);
+    within(bound, "the second comes next", || said("status").contains("comes next").then_some(()));
+    drop(first);
+    assert_eq!(term(path, "second"), 2);
+    within(bound, "the dead one is thrown out", || {
+        let members = said("status").lines().filter(|line| line.contains("process")).count();
+        (members == 1).then_some(())
+    });
+    assert!(said("history").contains("the lease of the one before ran out"));
+    assert!(said("explain").contains("stood in the row for a whole lease"), "{}", said("explain"));
+}
+
+#[test]
+fn on_postgresql_members_need_no_more_than_is_printed() {
+    let server = Postgres::launch(&PostgresConfig::default()).unwrap();
+    assert!(text(mandate().args(["sql", "init", "--url", &server.url()])).contains("ready"));
+    let grants = grants(&server.url(), &[("mandate_user", "modest")]);
+    server.sql(&format!("create role modest login; {grants}")).unwrap();
+    is_enough(&server.url().replace("mandate@", "modest@"));
+    let modest = |statement: &str| server.sql(&format!("set role modest; {statement}"));
+    modest("select mandate_fence('backup', -1, 2)").unwrap();
+    let refused = modest("select mandate_fence('backup', -1, 1)").unwrap_err().to_string();
+    assert!(refused.contains("an old term: 1"), "{refused}");
+    let refused = modest("delete from mandate_control").unwrap_err().to_string();
+    assert!(refused.contains("permission denied"), "{refused}");
+}
+
+#[test]
+fn on_mariadb_members_need_no_more_than_is_printed() {
+    let server = MariaDb::launch(&MariaDbConfig::default()).unwrap();
+    assert!(text(mandate().args(["sql", "init", "--url", &server.url()])).contains("ready"));
+    let names = [("app.", "mandate."), ("'mandate'@", "'modest'@")];
+    let grants = grants(&server.url(), &names);
+    server.sql(&format!("create user 'modest'@'%' identified by 'little'; {grants}")).unwrap();
+    is_enough(&format!("mysql://modest:little@127.0.0.1:{}/mandate", server.port()));
+    let modest = |statement: &str| {
+        let mut client = Command::new("mariadb");
+        client.args(["--no-defaults", "--host=127.0.0.1", "--user=modest", "--password=little"]);
+        client.arg(format!("--port={}", server.port()));
+        text(client.args(["--database=mandate", "--execute", statement]))
+    };
+    assert_eq!(modest("call mandate_fence('backup', -1, 2)"), "");
+    let refused = modest("call mandate_fence('backup', -1, 1)");
+    assert!(refused.contains("an old term"), "{refused}");
+    let refused = modest("delete from mandate_control");
+    assert!(refused.contains("denied"), "{refused}");
 }

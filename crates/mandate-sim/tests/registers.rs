@@ -30,6 +30,13 @@ fn a_database_that_is_put_back_after_a_lease_lets_no_two_lead_at_once() {
     assert_eq!(summary.failures, []);
 }
 
+#[test]
+fn a_role_is_led_by_one_at_a_time_whoever_is_preferred_and_in_the_end_by_that_one() {
+    let summary = seeds(5_000, 3, Options { role: true, ..Options::default() });
+    assert_eq!(summary.failures, []);
+    assert!(summary.reigns > 25_000, "five leaders a run: {}", summary.reigns);
+}
+
 /// The invariant of correctness that caught the mutant first.
 fn caught(mutant: Mutant, count: u64) -> &'static str {
     let summary = seeds(count, 3, Options { mutant: Some(mutant), ..Options::default() });

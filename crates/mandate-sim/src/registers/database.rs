@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use mandate_proto::identity::{Lifetime, MemberId};
 use mandate_proto::machine::{Effect, Effects};
-use mandate_proto::registers::{Answer, Outcome, Statement, Version};
+use mandate_proto::registers::{Answer, Outcome, Published, Statement, Version};
 use mandate_proto::time::Instant;
 
 use super::tables::{Flaws, Tables};
@@ -51,6 +51,8 @@ pub enum Trouble {
     Locked(Duration),
     /// It is restarted: statements under way are gone, rows are kept.
     Reset,
+    /// The leader of the group prefers this one for the role.
+    Prefer(Option<MemberId>),
     /// It is put back to what it was so many control writes ago.
     Restore {
         /// How many.
@@ -74,6 +76,8 @@ pub struct DatabaseConfig {
     pub has_backups: bool,
     /// Whether members are told when the control row was written.
     pub notifies: bool,
+    /// What the control row says at first, if it is there before any member, as that of a role is.
+    pub row: Option<Published>,
 }
 
 struct Pending {
@@ -100,8 +104,8 @@ pub struct Database {
 impl Database {
     pub(super) fn new(config: DatabaseConfig, seed: Lifetime) -> Self {
         Database {
+            tables: Tables::with_row(config.row),
             config,
-            tables: Tables::default(),
             pending: Vec::new(),
             locked_until: Instant::ORIGIN,
             down_until: Instant::ORIGIN,
@@ -156,6 +160,11 @@ impl Database {
             Trouble::Reset => {
                 self.pending.clear();
                 self.locked_until = now;
+            }
+            Trouble::Prefer(preferred) => {
+                if let Some(row) = &mut self.tables.control {
+                    row.preferred = preferred;
+                }
             }
             Trouble::Restore { writes, down } => {
                 self.pending.clear();

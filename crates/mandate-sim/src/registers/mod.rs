@@ -3,7 +3,7 @@
 
 use mandate_proto::identity::{Lifetime, MemberId};
 use mandate_proto::machine::{Effect, Effects, Machine};
-use mandate_proto::registers::{Config, Control, Event, Input, Outcome, Statement};
+use mandate_proto::registers::{Config, Control, Event, Input, Outcome, Part, Statement};
 use mandate_proto::time::Instant;
 
 use crate::subject::{Boot, Subject};
@@ -231,9 +231,12 @@ impl Subject for Node {
             NodeConfig::Database(config) => Node::Database(Box::new(Database::new(*config, life))),
             NodeConfig::Member { config, database, mutant } => {
                 let mut asked = Vec::new();
-                let (config, seed) = (config.clone(), life.get());
+                let (config, seed, part) = (config.clone(), life.get(), config.part());
                 let member = Mutated::start(config, seed, *mutant, now, &mut asked);
                 let mut client = Client { life, database: *database, member, asked };
+                if part == Part::Role {
+                    client.handle(storm::joined(Some(life.get())), now);
+                }
                 client.pass_on(effects);
                 Node::Member(Box::new(client))
             }

@@ -28,6 +28,9 @@ pub struct Options {
     pub mutant: Option<Mutant>,
     /// Whether the database is once put back to what it was, after a lease without answers.
     pub restores: bool,
+    /// Whether it is a role that is led: a control row of its own, members that others let into the group and throw
+    /// out, and whom the group's leader prefers, which changes.
+    pub role: bool,
 }
 
 /// Runs a seed; `trace` receives it line by line.
@@ -38,8 +41,8 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     let may_lead = nodes.iter().map(|(node, _)| may_lead(node)).collect();
     let world = World::new(seed, nodes, setting.rough, setting.machinery, watch);
     let register = Register::new(seed);
-    let mut run =
-        Run { world, setting, may_lead, register, forgotten: SimTime::ZERO, agreement: 0.0 };
+    let (forgotten, preferred) = (SimTime::ZERO, None);
+    let mut run = Run { world, setting, may_lead, register, forgotten, preferred, agreement: 0.0 };
     for (at, happening) in storm::happenings(seed, &run.setting, options) {
         match happening {
             Happening::Fault(fault) => run.world.schedule(at, fault),
@@ -64,7 +67,7 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
 
 fn may_lead(node: &NodeConfig) -> bool {
     match node {
-        NodeConfig::Member { config, .. } => config.part() == Part::Candidate && config.may_lead(),
+        NodeConfig::Member { config, .. } => config.part() != Part::Observer && config.may_lead(),
         NodeConfig::Database(_) => false,
     }
 }
@@ -76,6 +79,8 @@ struct Run<'a> {
     register: Register,
     /// When the storm has no effect any more.
     forgotten: SimTime,
+    /// Who should lead the role in the end.
+    preferred: Option<HostIndex>,
     agreement: f64,
 }
 
@@ -149,6 +154,14 @@ impl Run<'_> {
         }
         let strain = Trouble::Strain(self.setting.calm_strain());
         self.world.tell(database, NodeInput::Database(strain));
+        if let Some(preferred) = self.setting.preferred {
+            self.preferred = Some(preferred).filter(|host| self.may_lead[*host]).or(Some(0));
+            let preferred = self.preferred.map(member);
+            self.world.tell(database, NodeInput::Database(Trouble::Prefer(preferred)));
+            for host in 0..self.setting.size {
+                self.world.tell(host, storm::joined(Some(host as u64)));
+            }
+        }
         self.run_until(self.world.last_arrival());
         self.forgotten = self.world.now() + self.setting.forgotten;
     }
@@ -157,6 +170,10 @@ impl Run<'_> {
         self.demand("a leader after healing", |run| run.leader().is_some());
         self.run_until(self.forgotten);
         self.demand("agreement after healing", |run| run.is_agreed());
+        if let Some(preferred) = self.preferred {
+            self.demand("the preferred one leads", |run| run.leader() == Some(preferred));
+            self.demand("agreement on the preferred one", |run| run.is_agreed());
+        }
         let Some(leader) = self.leader().filter(|_| !self.world.observer.is_done()) else {
             return;
         };

@@ -5,7 +5,7 @@ use core::time::Duration;
 use mandate_proto::identity::Term;
 use mandate_proto::oracle::Preference;
 use mandate_proto::pole::member::Figures;
-use mandate_proto::registers::{Config, Guarantee, Input, Part};
+use mandate_proto::registers::{Config, Guarantee, Incarnation, Input, Part, Published};
 
 use super::database::DatabaseConfig;
 use super::{Flaws, Mutant, NodeConfig, NodeInput, Options, Strain, Trouble};
@@ -32,6 +32,8 @@ pub(super) struct Setting {
     pub(super) storm: Duration,
     /// After this long nobody waits any more for what was lost in the storm.
     pub(super) forgotten: Duration,
+    /// Where it is a role that is led, who is preferred after the storm.
+    pub(super) preferred: Option<HostIndex>,
 }
 
 /// Something that is to happen.
@@ -127,7 +129,11 @@ impl Setting {
             machinery: Machinery { lateness: round / 40, write_time: Duration::ZERO },
             delay,
             storm: round * 20,
-            forgotten: timeout * 4 + round * growth * 4,
+            // Who hands a role over in vain tries again after the time that it takes to evict three times missing.
+            forgotten: timeout * 4 + round * growth * if options.role { 14 } else { 4 },
+            preferred: options
+                .role
+                .then(|| Random::new(seed ^ 0x501E, Stream::Setting).below(size as u64) as usize),
             config,
         }
     }
@@ -164,13 +170,16 @@ fn nodes(
         renewal_ignores_beat: options.mutant == Some(Mutant::RenewalIgnoresBeat),
     };
     let (has_backups, notifies) = (options.restores, random.chance(0.3));
-    let database = DatabaseConfig { strain, flaws, has_backups, notifies };
+    let (round, successors) = (config.round(), Default::default());
+    let row = options.role.then(|| Published { successors, round, lease: config.lease(round) });
+    let database = DatabaseConfig { strain, flaws, has_backups, notifies, row };
     let database = NodeConfig::Database(database);
     let mut nodes: Vec<_> = (0..size)
         .map(|host| {
             // The first may always lead, so that somebody can.
             let part = match host > 0 && random.chance(0.1) {
                 true => Part::Observer,
+                false if options.role => Part::Role,
                 false => Part::Candidate,
             };
             let preference = match host > 0 && random.chance(0.1) {
@@ -225,6 +234,9 @@ pub(super) fn happenings(
         let at = SimTime::ZERO + random.between(Duration::ZERO, setting.storm);
         draw_input(&mut random, setting, at, &mut happenings);
     }
+    if options.role {
+        draw_role(seed, setting, &mut happenings);
+    }
     if options.restores {
         let longest = setting.config.lease(setting.config.round() * 2);
         let down = setting.config.wait(longest) + longest / 10;
@@ -236,6 +248,29 @@ pub(super) fn happenings(
     let over = SimTime::ZERO + setting.storm;
     happenings.retain(|(at, _)| *at < over);
     happenings
+}
+
+/// A member of the group is so, or is not any more: under which incarnation.
+pub(super) fn joined(incarnation: Option<u64>) -> NodeInput {
+    NodeInput::Member(Input::Joined(incarnation.map(Incarnation::new)))
+}
+
+/// The group's leader prefers another, or one that is dead or may not lead; members are thrown out of the group and join again.
+fn draw_role(seed: u64, setting: &Setting, happenings: &mut Vec<(SimTime, Happening)>) {
+    let mut random = Random::new(seed ^ 0x501E, Stream::Faults);
+    let at = |random: &mut Random| SimTime::ZERO + random.between(Duration::ZERO, setting.storm);
+    for _ in 0..random.below(12) {
+        let preferred = Some(member(random.below(setting.size as u64 + 1) as usize));
+        let preferred = Trouble::Prefer(preferred.filter(|_| random.chance(0.9)));
+        let at = at(&mut random);
+        happenings.push((at, Happening::Tell(setting.database(), NodeInput::Database(preferred))));
+    }
+    for incarnation in 0..random.below(8) {
+        let (host, begin) = (random.below(setting.size as u64) as usize, at(&mut random));
+        let end = begin + random.between(Duration::ZERO, setting.config.round() * 4);
+        happenings.push((begin, Happening::Tell(host, joined(None))));
+        happenings.push((end, Happening::Tell(host, joined(Some(1_000 + incarnation)))));
+    }
 }
 
 fn draw_fault(

@@ -30,6 +30,11 @@ pub struct Flaws {
 }
 
 impl Tables {
+    /// With a control row that says this at first, or without any.
+    pub(super) fn with_row(published: Option<Published>) -> Self {
+        Tables { control: published.map(first_row), ..Tables::default() }
+    }
+
     /// Carries a statement out.
     pub fn apply(&mut self, statement: &Statement, flaws: Flaws) -> Answer {
         match statement {

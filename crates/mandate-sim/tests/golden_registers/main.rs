@@ -43,7 +43,8 @@ impl Script {
         });
         let strain = Strain::calm(Duration::ZERO);
         let flaws = Flaws::default();
-        let config = DatabaseConfig { strain, flaws, has_backups: true, notifies: false };
+        let config =
+            DatabaseConfig { strain, flaws, has_backups: true, notifies: false, row: None };
         let nodes = members.chain([(NodeConfig::Database(config), Clock::new(0))]);
         let links = LinkModel::perfect(Duration::from_millis(1));
         let mut world = World::new(1, nodes, links, Machinery::IDEAL, Scribe::default());

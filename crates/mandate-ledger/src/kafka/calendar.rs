@@ -13,12 +13,17 @@ pub(super) struct Calendar {
 
 impl Calendar {
     pub(super) fn new() -> Self {
-        Calendar { seen: (SystemTime::now(), Instant::now()) }
+        // Should this thread be kept from running in between, it is the earlier that seems late, and nothing set back.
+        let calendar = SystemTime::now();
+        Calendar { seen: (calendar, Instant::now()) }
     }
 
     /// By how much since the last look, if by more than `tolerated`.
     pub(super) fn set_back(&mut self, tolerated: Duration) -> Option<Duration> {
-        self.set_back_at(tolerated, SystemTime::now(), Instant::now())
+        let (steady, calendar) = (Instant::now(), SystemTime::now());
+        // Kept from running between the two, it has not seen one moment on both: the next look will do.
+        let is_one_moment = steady.elapsed() < tolerated / 4;
+        is_one_moment.then(|| self.set_back_at(tolerated, calendar, steady)).flatten()
     }
 
     fn set_back_at(

@@ -55,9 +55,12 @@ const TUNED: Duration = Duration::from_secs(1);
 /// it and nobody renews, because the coordinator answers one request of a connection at a time. So it is not longer.
 const SHORTEST_BARRIER: Duration = Duration::from_secs(1);
 
-/// So much longer than a session the client waits for an answer, as it does by itself for those that concern the group.
-/// Unless told, it waits for a minute, and it joins no group while one of its commits is under way.
+/// So much longer than a rebalance may take, members wait for an answer, as the client does by itself when it joins: a commit may have
+/// to wait behind a join. Unless told, it waits for a minute, and it joins no group while one of its commits is under way.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What the client takes at most.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(300);
 
 /// How a member and the coordinator speak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -177,7 +180,6 @@ impl KafkaConfig {
         config.set("socket.nagle.disable", "true");
         // A broker that is back is found at once.
         config.set("reconnect.backoff.ms", "20").set("reconnect.backoff.max.ms", "500");
-        config.set("socket.timeout.ms", ms(self.session + PATIENCE));
         for (key, value) in &self.settings {
             config.set(key, value);
         }
@@ -193,6 +195,10 @@ impl KafkaConfig {
             .set("auto.offset.reset", "latest")
             .set("enable.auto.offset.store", "false")
             .set("fetch.wait.max.ms", "100");
+        if !self.settings.contains_key("socket.timeout.ms") {
+            let patience = self.barrier.max(self.session) + PATIENCE;
+            config.set("socket.timeout.ms", ms(patience.min(LONGEST_PATIENCE)));
+        }
         match self.protocol {
             Protocol::Classic => self.classic(&mut config),
             Protocol::Consumer => {
@@ -310,5 +316,12 @@ mod tests {
         assert_eq!(settings.get("reconnect.backoff.ms"), Some("7"));
         assert_eq!(settings.get("partition.assignment.strategy"), Some("roundrobin"));
         assert_eq!(settings.get("session.timeout.ms"), Some("1000"));
+        assert_eq!(settings.get("socket.timeout.ms"), Some("5000"), "a rebalance and 3 s");
+        config.settings.insert("socket.timeout.ms".into(), "9000".into());
+        assert_eq!(config.consumer().get("socket.timeout.ms"), Some("9000"));
+        let hour = config.with_session(Duration::from_secs(3600));
+        assert_eq!(hour.producer().get("socket.timeout.ms"), Some("9000"));
+        let hour = KafkaConfig { settings: BTreeMap::new(), ..hour };
+        assert_eq!(hour.consumer().get("socket.timeout.ms"), Some("300000"));
     }
 }

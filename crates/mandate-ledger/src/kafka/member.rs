@@ -163,9 +163,13 @@ impl KafkaMember {
     }
 
     fn end_barrier(&mut self) {
-        if let Some((list, _, _)) = self.revoking.take()
-            && let Err(error) = unassign(&*self.client.consumer, &list)
-        {
+        if let Some((list, _, _)) = self.revoking.take() {
+            self.give_back(&list);
+        }
+    }
+
+    fn give_back(&self, list: &TopicPartitionList) {
+        if let Err(error) = unassign(&*self.client.consumer, list) {
             tracing::warn!(%error, "partitions could not be given back");
         }
     }
@@ -184,10 +188,16 @@ impl KafkaMember {
         tracing::warn!(
             "the calendar of this host was set back by {back:?}: the client of Kafka is started anew"
         );
-        let is_out = self.client.context.is_out.load(Ordering::SeqCst);
+        let is_out = self.client.context.is_out.swap(true, Ordering::SeqCst);
+        // What the coordinator waits for, it gets: a client that has been asked, and not answered, never ends.
+        self.end_barrier();
+        while let Some(happened) = self.client.context.pop() {
+            if let Happened::Revoking(list) = happened {
+                self.give_back(&list);
+            }
+        }
         let former = std::mem::replace(&mut self.client, Client::start(&self.config)?);
         drop(former.close());
-        self.revoking = None;
         let partitions = (0..self.config.partitions.get()).map(Partition::new).collect();
         self.tell(Input::Lost { partitions });
         match is_out {
@@ -213,10 +223,8 @@ impl KafkaMember {
                 Some(input)
             }
             Happened::Revoking(list) if self.client.context.is_out.load(Ordering::SeqCst) => {
-                let partitions = partitions(&list);
-                self.revoking = Some((list, BarrierId::new(self.barriers), BTreeSet::new()));
-                self.end_barrier();
-                Some(Input::Lost { partitions })
+                self.give_back(&list);
+                Some(Input::Lost { partitions: partitions(&list) })
             }
             Happened::Revoking(list) => Some(self.wanted_back(list)),
             Happened::Committed(id, outcome) => Some(self.committed(id, outcome)),

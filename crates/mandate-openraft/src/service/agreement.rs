@@ -40,6 +40,8 @@ pub(crate) struct Agreement {
     upto: Option<LogId<u64>>,
     /// Its log ends with this index, or before the first. `None`: that is not known.
     end: Option<Option<u64>>,
+    /// openraft was told that it lacks this entry, and goes on with earlier ones.
+    lacked: Option<u64>,
     found: Instant,
 }
 
@@ -55,6 +57,11 @@ pub(crate) enum Search {
 }
 
 impl Agreement {
+    /// Nothing is known of it: openraft may look for itself.
+    pub(crate) fn unknown(vote: Vote<u64>) -> Self {
+        Agreement { vote, upto: None, end: None, lacked: None, found: Instant::now() }
+    }
+
     /// Asks a follower.
     pub(crate) async fn search<A: Future<Output = io::Result<Reply>>>(
         mut ask: impl FnMut(Request) -> A,
@@ -64,7 +71,7 @@ impl Agreement {
     ) -> io::Result<Search> {
         let (mut before, mut entries) = log.since(vote, MAX_MESSAGE)?;
         let mut end = None;
-        let agreed = |upto, end| Agreement { vote, upto, end, found: Instant::now() };
+        let agreed = |upto, end| Agreement { upto, end, ..Agreement::unknown(vote) };
         for tried in 0..TRIES {
             let upto = entries.last().map(|entry| entry.log_id).or(before);
             let message = AppendEntriesRequest {
@@ -113,7 +120,7 @@ impl Agreement {
     /// What the follower would say to a message of openraft's, if that is known; `None` if the message has to be
     /// sent.
     pub(crate) fn stand_in(
-        &self,
+        &mut self,
         message: &AppendEntriesRequest<Kv>,
     ) -> Option<AppendEntriesResponse<u64>> {
         let (first, last) = (message.entries.first()?, message.entries.last()?);
@@ -127,7 +134,12 @@ impl Agreement {
             return Some(AppendEntriesResponse::PartialSuccess(self.upto));
         }
         let before = message.prev_log_id?.index;
+        // One that is not earlier than the last says that it was given something meanwhile: a snapshot, which goes another way.
+        if self.lacked.is_some_and(|lacked| lacked <= before) {
+            self.end = None;
+        }
         let lacks_it = self.end.is_some_and(|end| Some(before) > end);
+        self.lacked = lacks_it.then_some(before).or(self.lacked);
         lacks_it.then_some(AppendEntriesResponse::Conflict)
     }
 }
@@ -205,7 +217,7 @@ mod tests {
                 let follower = Follower(RefCell::new(ids(&follower)));
                 let vote = Vote::new_committed(term, 1);
                 let found = Agreement::search(|it| follower.append(it), &log, vote, None).await;
-                let (found, is_level) = match found.unwrap() {
+                let (mut found, is_level) = match found.unwrap() {
                     Search::Level(found) => (found, true),
                     Search::Behind(found) => (found, false),
                     Search::Deposed(answer) => unreachable!("{answer:?}"),
@@ -218,7 +230,7 @@ mod tests {
                     assert_eq!(found.upto, leader.last().copied());
                 }
                 // openraft's questions are answered as the follower would have.
-                for (index, entry) in leader.iter().enumerate() {
+                for (index, entry) in leader.iter().enumerate().rev() {
                     let before = index.checked_sub(1).map(|before| leader[before]);
                     let entry = blank(entry.leader_id.term, entry.index);
                     let entries = vec![entry];
@@ -236,6 +248,26 @@ mod tests {
                 }
             });
         }
+    }
+
+    #[tokio::test]
+    async fn a_follower_that_was_given_a_snapshot_is_asked_again() {
+        let vote = Vote::new_committed(2, 1);
+        let mut found = Agreement { end: Some(Some(3)), ..Agreement::unknown(vote) };
+        let mut told = |before| {
+            let (prev_log_id, entries) =
+                (Some(blank(2, before).log_id), vec![blank(2, before + 1)]);
+            found.stand_in(&AppendEntriesRequest {
+                vote,
+                prev_log_id,
+                entries,
+                leader_commit: None,
+            })
+        };
+        assert_eq!(told(40), Some(AppendEntriesResponse::Conflict));
+        assert_eq!(told(20), Some(AppendEntriesResponse::Conflict), "openraft looks further down");
+        assert_eq!(told(20), None, "after a snapshot it goes on from there");
+        assert_eq!(told(50), None);
     }
 
     #[tokio::test]

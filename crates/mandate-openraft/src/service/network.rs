@@ -124,18 +124,24 @@ impl Peer {
             let (vote, committed) = (message.vote, message.leader_commit);
             let link = self.peers.link(self.target)?;
             let ask = |request| link.call(request);
-            match Agreement::search(ask, &self.peers.log, vote, committed).await? {
-                Search::Level(found) => {
+            // openraft gives up who takes longer than a heartbeat: then it looks for itself, a round trip at a time.
+            self.agreement = Some(Agreement::unknown(vote));
+            match Agreement::search(ask, &self.peers.log, vote, committed).await {
+                Ok(Search::Level(found)) => {
                     self.agreement = Some(found);
                     if let Some(upto) = found.upto() {
                         self.go_ahead(vote, upto);
                     }
                 }
-                Search::Behind(found) => self.agreement = Some(found),
-                Search::Deposed(answer) => return Ok(Some(answer)),
+                Ok(Search::Behind(found)) => self.agreement = Some(found),
+                Ok(Search::Deposed(answer)) => return Ok(Some(answer)),
+                Err(error) => {
+                    self.agreement = None;
+                    return Err(error);
+                }
             }
         }
-        Ok(self.agreement.and_then(|found| found.stand_in(message)))
+        Ok(self.agreement.as_mut().and_then(|found| found.stand_in(message)))
     }
 
     fn go_ahead(&mut self, vote: Vote<u64>, acknowledged: LogId<u64>) {

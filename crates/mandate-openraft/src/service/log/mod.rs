@@ -109,12 +109,16 @@ impl Log {
         vote: Vote<u64>,
         max_bytes: usize,
     ) -> io::Result<(Option<LogId<u64>>, Vec<Entry>)> {
-        let Some(first) = self.tail.first_of(&vote) else { return Ok((self.last()?, Vec::new())) };
-        let before = match first.checked_sub(1) {
-            Some(index) => self.id(index)?,
-            None => None,
+        let Some((first, before, entries)) = self.tail.own(&vote, max_bytes) else {
+            return Ok((self.last()?, Vec::new()));
         };
-        Ok((before, self.recent(first, max_bytes).unwrap_or_default()))
+        let before = match (before, first.checked_sub(1)) {
+            (None, Some(index)) => self.id(index)?,
+            (before, _) => before,
+        };
+        // Just now cut off, and nobody knows what it was: whoever got entries without it would take them for the first ever.
+        let is_lost = before.is_none() && first > 0;
+        Ok(if is_lost { (self.last()?, Vec::new()) } else { (before, entries) })
     }
 
     /// The last entry that is not after this one; `None` if all such were cut off.

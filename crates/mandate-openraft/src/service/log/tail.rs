@@ -34,6 +34,21 @@ struct Held {
     stored: bool,
 }
 
+impl Kept {
+    /// At most so many bytes, or one.
+    fn range(&self, from: u64, to: u64, max_bytes: usize) -> Vec<Entry> {
+        let (mut found, mut bytes) = (Vec::new(), 0_usize);
+        for held in self.entries.range(from..to.max(from)).map(|(_, held)| held) {
+            bytes = bytes.saturating_add(held.bytes);
+            if bytes > max_bytes && !found.is_empty() {
+                break;
+            }
+            found.push(held.entry.clone());
+        }
+        found
+    }
+}
+
 impl Tail {
     pub(super) fn push(&self, entry: Entry, bytes: usize) {
         let mut kept = self.lock();
@@ -81,26 +96,37 @@ impl Tail {
         self.lock().entries.get(&index).map(|held| held.entry.log_id)
     }
 
-    /// The index of the first of the entries here that end the log and are of the leader with this vote.
-    pub(super) fn first_of(&self, vote: &Vote<u64>) -> Option<u64> {
+    /// The first of the entries here that end the log and are of the leader with this vote, and those after it, at most so
+    /// many bytes, or one; and the entry before, if it is here. `None` if the log does not end so.
+    pub(super) fn own(
+        &self,
+        vote: &Vote<u64>,
+        max_bytes: usize,
+    ) -> Option<(u64, Option<LogId<u64>>, Vec<Entry>)> {
         let kept = self.lock();
-        let own = kept.entries.iter().rev().take_while(|(_, held)| is_of(held.entry.log_id, vote));
-        own.last().map(|(index, _)| *index)
+        let is_own = |index: u64| {
+            kept.entries.get(&index).is_some_and(|held| is_of(held.entry.log_id, vote))
+        };
+        let (mut low, mut high) =
+            (*kept.entries.first_key_value()?.0, *kept.entries.last_key_value()?.0);
+        // A leader's entries are next to each other, so halving finds the first: the one at `high` is its.
+        is_own(high).then_some(())?;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match is_own(middle) {
+                true => high = middle,
+                false => low = middle + 1,
+            }
+        }
+        let before = low.checked_sub(1).and_then(|index| kept.entries.get(&index));
+        Some((low, before.map(|held| held.entry.log_id), kept.range(low, u64::MAX, max_bytes)))
     }
 
     /// Where the tail begins (`u64::MAX` if it is empty), and what it has of a range: at most so many bytes, or one.
     pub(super) fn read(&self, from: u64, to: u64, max_bytes: usize) -> (u64, Vec<Entry>) {
         let kept = self.lock();
         let first = kept.entries.first_key_value().map_or(u64::MAX, |(index, _)| *index);
-        let (mut found, mut bytes) = (Vec::new(), 0_usize);
-        for held in kept.entries.range(from..to.max(from)).map(|(_, held)| held) {
-            bytes = bytes.saturating_add(held.bytes);
-            if bytes > max_bytes && !found.is_empty() {
-                break;
-            }
-            found.push(held.entry.clone());
-        }
-        (first, found)
+        (first, kept.range(from, to, max_bytes))
     }
 
     /// Drops entries from this one on.

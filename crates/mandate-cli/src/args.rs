@@ -246,7 +246,7 @@ pub(crate) enum Protocol {
     Pole,
     /// Election on a database: registers, conditional writes, leases.
     Registers,
-    /// A role on a database: the same, with members that others let in and whom the group's leader prefers.
+    /// A role on a database: the same, with preferences that change.
     RegistersRole,
     /// Roles on a ledger, exclusive: claims, renewals, a barrier.
     Neli,

@@ -56,6 +56,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Cycles after which a leak of one a cycle could not be overlooked.
 const CYCLES: usize = 100;
 
+/// If more is held after the first round than before it, the second tells why.
+const ROUNDS: u32 = 2;
+
 const SIZE: u32 = 3;
 
 /// Tries every claim whose name is wanted, and tells of each as soon as it is known. Makes a runtime, so it
@@ -241,7 +244,30 @@ async fn nothing_left<H: Handle>(group: &Members<H>) -> Result<String, Failure> 
         led.map_err(|_| Failure::Otherwise("not every member came to lead".into()))??;
     }
     settled(group).await?;
-    let before = held()?;
+    let mut before = held()?;
+    let mut rounds = 0;
+    // What a member holds differs a little with who leads and who comes next; what leaks, leaks in every round.
+    loop {
+        let after = after_dropping(group, other, before).await?;
+        rounds += 1;
+        let text = format!(
+            "tasks {} to {}, descriptors {} to {}, over {CYCLES} cycles",
+            before.0, after.0, before.1, after.1
+        );
+        let holds = after.0 <= before.0 && after.1 <= before.1;
+        if holds || rounds == ROUNDS {
+            return ensure(holds, || text.clone()).map(|()| text);
+        }
+        before = after;
+    }
+}
+
+/// Drops futures, again and again, and waits until no more is held than before, if that comes.
+async fn after_dropping<H: Handle>(
+    group: &Members<H>,
+    other: MemberId,
+    before: (usize, usize),
+) -> Result<(usize, usize), Failure> {
     for cycle in 0..CYCLES {
         let election = group.all[cycle % group.all.len()].election();
         let polls = cycle % (POLLS + 1);
@@ -261,12 +287,7 @@ async fn nothing_left<H: Handle>(group: &Members<H>) -> Result<String, Failure> 
         tokio::time::sleep(Duration::from_millis(20)).await;
         after = held()?;
     }
-    let text = format!(
-        "tasks {} to {}, descriptors {} to {}, over {CYCLES} cycles",
-        before.0, after.0, before.1, after.1
-    );
-    ensure(after.0 <= before.0 && after.1 <= before.1, || text.clone())?;
-    Ok(text)
+    Ok(after)
 }
 
 /// Tasks of this runtime, and open descriptors of this process.

@@ -91,7 +91,7 @@ pub(crate) struct ChaosArgs {
     /// A leader that all follow must be there this long after a phase has healed, at the latest.
     #[arg(long, default_value = "20s", value_parser = positive_duration, value_name = "TIME")]
     within: Duration,
-    /// Step the calendar of this host, too, by up to a minute, and put it back; on a database or a ledger.
+    /// Step the calendar of this host, too, by up to a minute (6 s on a ledger), and put it back.
     #[arg(long)]
     step_clock: bool,
     /// Keep what members logged in this directory.

@@ -174,7 +174,13 @@ impl KafkaMember {
         }
     }
 
-    fn join(&self) {
+    fn join(&mut self) {
+        // Asked to leave while a rebalance goes on, the client puts that off, and forgets it when it is to join again: it would go on
+        // holding partitions of which nobody here knows.
+        let holds_on = self.client.consumer.assignment().is_ok_and(|held| held.count() > 0);
+        if holds_on && let Err(error) = self.replace_client() {
+            tracing::warn!(%error, "the client could not be started anew");
+        }
         self.client.context.is_out.store(false, Ordering::SeqCst);
         if let Err(error) = self.client.consumer.subscribe(&[&self.config.topic]) {
             tracing::warn!(%error, "could not subscribe");
@@ -188,6 +194,17 @@ impl KafkaMember {
         tracing::warn!(
             "the calendar of this host was set back by {back:?}: the client of Kafka is started anew"
         );
+        let is_out = self.replace_client()?;
+        let partitions = (0..self.config.partitions.get()).map(Partition::new).collect();
+        self.tell(Input::Lost { partitions });
+        if !is_out {
+            self.join();
+        }
+        Ok(())
+    }
+
+    /// Ends the client, and starts another, which is in no group. Whether the former one was to be in none.
+    fn replace_client(&mut self) -> Result<bool, LedgerError> {
         let is_out = self.client.context.is_out.swap(true, Ordering::SeqCst);
         // What the coordinator waits for, it gets: a client that has been asked, and not answered, never ends.
         self.end_barrier();
@@ -198,13 +215,8 @@ impl KafkaMember {
         }
         let former = std::mem::replace(&mut self.client, Client::start(&self.config)?);
         drop(former.close());
-        let partitions = (0..self.config.partitions.get()).map(Partition::new).collect();
-        self.tell(Input::Lost { partitions });
-        match is_out {
-            true => self.client.context.is_out.store(true, Ordering::SeqCst),
-            false => self.join(),
-        }
-        Ok(())
+        self.client.context.is_out.store(is_out, Ordering::SeqCst);
+        Ok(is_out)
     }
 
     fn leave(&mut self, marks: &[(Partition, Mark)]) {

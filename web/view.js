@@ -71,12 +71,13 @@ export function members(status, elections) {
   const standing = status.not_a_candidate
     ? `${status.member} is no candidate: it ${status.not_a_candidate}.`
     : `Scores of ${status.member} as they are now${about}.`;
-  say(at("standing"), standing);
+  const refused = status.members.filter((peer) => peer.trouble).map((peer) => `${peer.id}: ${peer.trouble}.`);
+  say(at("standing"), [standing, ...(status.troubles ?? []), ...refused].join(" "));
 }
 
 function member(row, terms, status) {
   const leads = row.id === status.leader;
-  const state = row.suspected ? ["does not answer", "bad"] : leads ? ["leads", "good"] : ["answers", ""];
+  const state = row.suspected ? [row.trouble ? "refused" : "does not answer", "bad"] : leads ? ["leads", "good"] : ["answers", ""];
   const own = row.own && !leads ? ["this member", ""] : state;
   const trip = row.own ? "–" : row.suspected ? "–" : milliseconds(row.round_trip_ms ?? NaN);
   const requests = typeof row.requests === "number" ? `${Number(row.requests.toFixed(1))}/s` : "–";
@@ -144,10 +145,11 @@ function reign(election, open) {
 }
 
 function explanation(election) {
-  const notes = [`After ${election.former ?? "nobody"}.`];
+  const notes = [election.former ? `After ${election.former}.` : "No leader was known before."];
   if (election.rounds > 1) notes.push(`It took ${election.rounds} rounds.`);
   if (election.suspected.length > 0) notes.push(`Not waited for, as they did not answer: ${election.suspected.join(", ")}.`);
-  if (!election.ended && election.candidates.length > 0) notes.push("This member heard of the leader before it had heard everyone; the leader knows more.");
+  if (election.handed_over_by && election.candidates.length > 0) notes.push("Nobody stood for election. What everyone would be worth in the former leader's place, as this member knew it:");
+  else if (!election.ended && election.candidates.length > 0) notes.push("This member heard of the leader before it had heard everyone; the leader knows more.");
   if (election.candidates.length === 0) notes.push("No scores were compared.");
   const rows = election.candidates.map((candidate) => make("tr", {},
     make("th", { scope: "row" }, badge(candidate.id)),

@@ -50,6 +50,11 @@ fn steps() -> Vec<Step> {
             "cargo fmt --version && cargo clippy --version",
         ),
         call("iproute2", tools::ensure_network_and_terminal, "ip -V"),
+        call(
+            "commands",
+            tools::ensure_commands,
+            "bash --version && python3 --version && node --version",
+        ),
         call("c compiler", tools::ensure_c_compiler, "make --version && gcc --version"),
         run("format", cargo(["fmt", "--all", "--check"])),
         run(
@@ -61,7 +66,11 @@ fn steps() -> Vec<Step> {
         call("purity", purity::run, "cargo xtask purity"),
         run("documentation", documentation()),
         call("browser", tools::ensure_chromium, "chromium --version && chromedriver --version"),
-        call("postgresql", tools::ensure_postgresql, "ls /usr/lib/postgresql/*/bin/initdb"),
+        call(
+            "postgresql",
+            tools::ensure_postgresql,
+            "ls /usr/lib/postgresql/*/bin/initdb /usr/sbin/pgbouncer && openssl version",
+        ),
         call(
             "mariadb",
             tools::ensure_mariadb_and_galera,
@@ -70,6 +79,11 @@ fn steps() -> Vec<Step> {
         call("etcd", tools::ensure_etcd, "etcd --version"),
         call("zookeeper", tools::ensure_zookeeper, "ls /usr/share/java/zookeeper.jar"),
         call("kafka", tools::ensure_kafka, "java -version && ls target/kafka/libs"),
+        call(
+            "openapi validator",
+            tools::ensure_openapi_validator,
+            "ls target/openapi-validator/openapi_spec_validator",
+        ),
         run("tests", tests()),
     ]
 }

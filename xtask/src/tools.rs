@@ -53,11 +53,26 @@ pub(crate) fn ensure_network_and_terminal() -> anyhow::Result<()> {
     ensure_packages(&["iproute2", "bsdutils"], present, purpose)
 }
 
-/// PostgreSQL, whose programs are not in the path.
+/// What commands that `mandate run` runs in the tests are written in, and what ties them to their test.
+pub(crate) fn ensure_commands() -> anyhow::Result<()> {
+    let present = || ["bash", "python3", "node", "setpriv"].into_iter().all(has);
+    let purpose = "`mandate run` is tested with commands in bash, Python and JavaScript";
+    ensure_packages(&["bash", "python3", "nodejs", "util-linux"], present, purpose)
+}
+
+/// PostgreSQL, whose programs are not in the path, a pooler before it, and what makes certificates for it.
 pub(crate) fn ensure_postgresql() -> anyhow::Result<()> {
     let versions = || std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let present = || versions().any(|version| version.path().join("bin/initdb").is_file());
-    ensure_packages(&["postgresql"], present, "elections are tested on PostgreSQL")
+    let server = || versions().any(|version| version.path().join("bin/initdb").is_file());
+    // It has a command for that, and no option.
+    let openssl = || succeeds(Command::new("openssl").arg("version"));
+    let present = || server() && Path::new("/usr/sbin/pgbouncer").exists() && openssl();
+    let packages = ["postgresql", "pgbouncer", "openssl"];
+    ensure_packages(
+        &packages,
+        present,
+        "elections are tested on PostgreSQL, behind PgBouncer and over TLS",
+    )
 }
 
 /// MariaDB, alone and as a cluster.
@@ -107,6 +122,31 @@ pub(crate) fn ensure_kafka() -> anyhow::Result<()> {
     resolve.arg(format!("-DoutputDirectory={}", libs.display()));
     install(&mut resolve)?;
     std::fs::copy(&pom, &resolved).context("note which Kafka was resolved")?;
+    Ok(())
+}
+
+/// What validates the description of the daemon's interface: by name from PyPI, under `target/`.
+pub(crate) fn ensure_openapi_validator() -> anyhow::Result<()> {
+    const VALIDATOR: &str = "openapi-spec-validator==0.9.0";
+    let present =
+        || has("python3") && succeeds(Command::new("python3").args(["-m", "pip", "--version"]));
+    ensure_packages(
+        &["python3", "python3-pip"],
+        present,
+        "the description of the interface is validated",
+    )?;
+    let directory = root().join("target/openapi-validator");
+    // What was installed of another version is no use.
+    let installed = directory.join("installed");
+    if std::fs::read_to_string(&installed).is_ok_and(|version| version == VALIDATOR) {
+        return Ok(());
+    }
+    let _ = std::fs::remove_dir_all(&directory);
+    let mut add = Command::new("python3");
+    add.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target"]);
+    add.arg(&directory).arg(VALIDATOR);
+    install(&mut add)?;
+    std::fs::write(&installed, VALIDATOR).context("note which validator was installed")?;
     Ok(())
 }
 

@@ -16,6 +16,7 @@ use crate::mutants::MutantName;
 use crate::output::Format;
 use crate::run::{BecomeArgs, GuardArgs, RunArgs};
 use crate::sql::{SqlCommand, WhereArgs};
+use crate::wait::WaitArgs;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -31,7 +32,8 @@ Exit codes:
   126 the command was found but cannot be executed (run)
   127 the command was not found (run)
 
-`run` otherwise ends with the exit code of its command, or 128 and the signal that ended it.
+`run` otherwise ends with the exit code of its command, or 128 and the signal that ended it;
+128 and the signal, too, if it was asked to stop before it led.
 Durations are written 330ms, 1s, 1h, 2days.";
 
 /// Leader election for replicated services: detect, elect, prove.
@@ -199,6 +201,7 @@ Terms of an oracle, the most important first, separated by commas:
   worst        worst-case request latency if it led; less is better
   rotating     whose turn it is after the last leader
   preference   what the operator gave it; more is better
+  application  the application's own figure, of members that run; more is better
   constant     ids decide
 A width behind a slash makes near-equals tie: latency/10ms, history/100.
 
@@ -248,10 +251,14 @@ pub(crate) enum Protocol {
     Registers,
     /// A role on a database: the same, with preferences that change.
     RegistersRole,
+    /// Election on a database that loses rows, and writes that it has acknowledged.
+    RegistersLosses,
     /// Roles on a ledger, exclusive: claims, renewals, a barrier.
     Neli,
     /// Roles on a ledger, non-exclusive: no role without a leader for long.
     NeliOverlap,
+    /// Roles on a ledger, exclusive, with members whose layouts differ.
+    NeliLayouts,
 }
 
 /// Set up a group on this host, to try things with.
@@ -274,32 +281,40 @@ pub(crate) struct InitArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = crate::node::EXAMPLE)]
+// Not wrapped: what is wrapped inside a comment of TOML cannot be copied.
+#[command(after_help = crate::node::EXAMPLE, term_width = 0)]
 pub(crate) struct NodeArgs {
     /// The member's configuration.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: PathBuf,
     #[command(flatten)]
     pub(crate) start: StartArgs,
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
 }
 
 /// What a member starts from.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StartArgs {
     /// The member takes part for the first time.
-    #[arg(long, conflicts_with = "lost")]
+    #[arg(long, conflicts_with_all = ["lost", "members_changed"])]
     pub(crate) new: bool,
     /// The member has lost its disk: it asks all others what it may have promised, and has no vote until
     /// they have answered.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "members_changed")]
     pub(crate) lost: bool,
+    /// The list of members, or the guarantee, was changed at all members while all were stopped, or this member was added
+    /// by that: it asks all others what they have promised, and has no vote until they have answered.
+    #[arg(long)]
+    pub(crate) members_changed: bool,
 }
 
 impl StartArgs {
     pub(crate) fn start(&self) -> Start {
-        match (self.new, self.lost) {
-            (true, _) => Start::New,
-            (_, true) => Start::Lost,
+        match (self.new, self.lost, self.members_changed) {
+            (true, _, _) => Start::New,
+            (_, true, _) => Start::Lost,
+            (_, _, true) => Start::Changed,
             _ => Start::Stored,
         }
     }
@@ -425,7 +440,7 @@ pub(crate) struct LabArgs {
     pub(crate) seed: u64,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|error| format!("{error}; durations are written 330ms, 1s, 1h"))
 }
@@ -460,10 +475,69 @@ fn run_length(text: &str) -> Result<Duration, String> {
     Err("a run lasts from 1min to 7days".into())
 }
 
+/// A command without what is hidden: completions would offer that.
+pub(crate) fn visible(command: &clap::Command) -> clap::Command {
+    // Names must live for as long as the program, which prints them and ends.
+    let mut shown = clap::Command::new(&*command.get_name().to_owned().leak());
+    if let Some(about) = command.get_about() {
+        shown = shown.about(about.clone());
+    }
+    let commands = command.get_subcommands().filter(|command| !command.is_hide_set());
+    shown
+        .args(command.get_arguments().cloned())
+        .groups(command.get_groups().cloned())
+        .subcommands(commands.map(visible))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::CommandFactory;
+
+    #[test]
+    fn completions_do_not_offer_what_is_hidden() {
+        // Bash: its script holds names alone, the others' also help texts.
+        let mut script = Vec::new();
+        let bash = clap_complete::Shell::Bash;
+        clap_complete::generate(bash, &mut visible(&Args::command()), "mandate", &mut script);
+        let script = String::from_utf8(script).unwrap();
+        for hidden in ["become", "guard", "crowd"] {
+            assert!(!script.contains(hidden), "{hidden}");
+        }
+        for shown in ["transfer", "--token-file", "conformance"] {
+            assert!(script.contains(shown), "{shown}");
+        }
+    }
+
+    #[test]
+    fn options_stand_under_their_own_headings() {
+        let command = Args::command();
+        let heading = |name: &str, option: &str| {
+            let command = command.find_subcommand(name).unwrap();
+            let option = command.get_arguments().find(|it| it.get_long() == Some(option));
+            option.unwrap_or_else(|| panic!("{name}")).get_help_heading()
+        };
+        for option in ["api", "token-file", "ca", "new", "lost", "again", "url", "group"] {
+            assert_eq!(heading("run", option), None, "run --{option}");
+        }
+        for option in ["brokers", "topic", "roles", "instance"] {
+            assert_eq!(heading("run", option), Some("On a ledger"), "run --{option}");
+        }
+        assert_eq!((heading("explain", "term"), heading("status", "api")), (None, None));
+    }
+
+    #[test]
+    fn what_is_to_be_copied_from_a_help_text_stands_there_as_it_was_written() {
+        let mut command = Args::command();
+        command.build();
+        let node = command.find_subcommand_mut("node").unwrap().render_help().to_string();
+        assert!(node.contains(crate::node::EXAMPLE), "{node}");
+        let steer = command.find_subcommand_mut("steer").unwrap();
+        let etcd = steer.find_subcommand_mut("etcd").unwrap().render_help().to_string();
+        let line =
+            |line: &str| line.contains("--shadow") && line.trim_end().ends_with("# look first");
+        assert!(etcd.lines().any(line), "{etcd}");
+    }
 
     #[test]
     fn the_definition_of_the_arguments_is_sound() {

@@ -160,7 +160,7 @@ impl Client {
         &self,
         path: &str,
     ) -> anyhow::Result<impl Iterator<Item = std::io::Result<String>>> {
-        let response = self.ask(path, None).with_context(|| self.absent())?;
+        let response = self.ask(path, None).map_err(|error| self.unreached(error))?;
         if !response.status().is_success() {
             self.answer(Ok(response))?;
             anyhow::bail!("the answer is not that of a mandate daemon");
@@ -189,7 +189,7 @@ impl Client {
         &self,
         response: Result<Response<ureq::Body>, ureq::Error>,
     ) -> anyhow::Result<String> {
-        let mut response = response.with_context(|| self.absent())?;
+        let mut response = response.map_err(|error| self.unreached(error))?;
         let text = response.body_mut().read_to_string().context("the daemon has gone")?;
         let hint = match response.status().as_u16() {
             401 => "; give the token with --token-file",
@@ -199,12 +199,57 @@ impl Client {
         Ok(text)
     }
 
+    /// Why there is no answer. Something that answers in another way is not absent.
+    fn unreached(&self, error: ureq::Error) -> anyhow::Error {
+        let what = match &error {
+            ureq::Error::Rustls(error) => Some(tls_failure(error)),
+            ureq::Error::Io(error) => {
+                let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+                inner.map(tls_failure)
+            }
+            ureq::Error::Protocol(_) => Some(
+                "it does not speak HTTP. If it speaks https, write https:// before the address, and give --ca".into(),
+            ),
+            _ => None,
+        };
+        match what {
+            Some(what) => anyhow::anyhow!("something answers at {}, but {what}", self.base),
+            None => anyhow::Error::new(error).context(self.absent()),
+        }
+    }
+
     /// What to say if nobody answers.
     pub(crate) fn absent(&self) -> String {
         format!(
             "no daemon answers at {}: is `mandate node` running, and is that its `api` address? Give another with --api",
             self.base.trim_start_matches("http://")
         )
+    }
+}
+
+/// Why a TLS handshake with a daemon failed, and what to do.
+fn tls_failure(error: &rustls::Error) -> String {
+    use rustls::{CertificateError, Error};
+    let text = error.to_string();
+    match error {
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "its certificate is not signed by the authority that --ca names: give the one that signed it".into()
+        }
+        Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => format!("its certificate is for another name ({text}): ask for it by a name that is in it"),
+        Error::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        ) => format!("its certificate has expired ({text}): renew it"),
+        Error::InvalidCertificate(_) if text.contains("CaUsedAsEndEntity") => {
+            "its certificate is that of an authority, which no server may show: issue one for the server. (`openssl req \
+             -x509` makes an authority's, unless told `-addext basicConstraints=critical,CA:FALSE`)"
+                .into()
+        }
+        Error::InvalidMessage(_) => {
+            "it does not speak TLS: write http:// before the address, or leave --ca out".into()
+        }
+        _ => format!("TLS fails: {text}"),
     }
 }
 

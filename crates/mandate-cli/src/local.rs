@@ -1,5 +1,7 @@
 //! Commands that ask the local daemon: `status`, `history`, `explain`, `observe`, `resign`, `transfer`.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use anyhow::Context;
 
 use crate::args::{AskArgs, ExplainArgs, TransferArgs};
@@ -55,6 +57,18 @@ fn status_text(status: &StatusDocument) -> String {
         let time = peer.round_trip_ms.map_or("unknown".into(), |time| format!("{time:.2} ms"));
         let answers = if peer.suspected { "does not answer" } else { "answers" };
         text += &format!("\n  {:<5} {answers:<16} round trip {time}", peer.id);
+        if let Some(trouble) = &peer.trouble {
+            text += &format!("\n        {trouble}");
+        }
+    }
+    for trouble in &status.troubles {
+        text += &format!("\n\n  WARNING: {trouble}");
+    }
+    for other in &status.differing {
+        text += &format!(
+            "\n\n  {} is refused: it is configured with {}, and this member with {}; give all the same",
+            other.member, other.theirs, other.ours
+        );
     }
     text
 }
@@ -94,15 +108,17 @@ pub(crate) fn history(args: &AskArgs, format: Format) -> anyhow::Result<Exit> {
 }
 
 fn history_line(election: &ElectionDocument) -> String {
-    let ElectionDocument { term, leader, cause, .. } = election;
+    let ElectionDocument { term, leader, why, .. } = election;
     match election.partition {
         Some(partition) => format!(
             "partition {partition:<5} term {term:<8} {leader}, {}",
             election.ended.as_deref().map_or("leads".into(), |how| format!("ended: {how}"))
         ),
         None => format!(
-            "term {term:<4} {leader:<5} {cause:<20} selection {:>8.1} ms, installation {:>8.1} ms",
-            election.selection_ms, election.installation_ms
+            "term {term:<4} {}  {leader:<5} {why} (selection {:.1} ms, installation {:.1} ms)",
+            humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(election.at_ms)),
+            election.selection_ms,
+            election.installation_ms
         ),
     }
 }
@@ -137,12 +153,15 @@ fn explain_text(election: &ElectionDocument) -> String {
             election.leader, election.term, election.why
         );
     }
-    let former = election.former.as_deref().unwrap_or("nobody");
+    let after = match election.former.as_deref() {
+        Some(former) => format!("after {former}"),
+        None => "and no leader was known before".into(),
+    };
     let mut text = format!(
-        "{} leads in term {}, after {former}. Cause: {}.\nSelection took {:.1} ms{}, installation {:.1} ms.\n",
+        "{} leads in term {}, {after}. Cause: {}.\nSelection took {:.1} ms{}, installation {:.1} ms.\n",
         election.leader,
         election.term,
-        election.cause,
+        election.why,
         election.selection_ms,
         if election.rounds > 1 {
             format!(" and {} rounds", election.rounds)
@@ -157,7 +176,12 @@ fn explain_text(election: &ElectionDocument) -> String {
             election.suspected.join(", ")
         );
     }
-    if election.ended.is_none() && !election.candidates.is_empty() {
+    if election.handed_over_by.is_some() && election.candidates.is_empty() {
+        text += "Nobody stood for election, and no scores were compared.\n";
+    } else if election.handed_over_by.is_some() {
+        text += "Nobody stood for election. What everyone would be worth in the former leader's place, as this member \
+                 knew it:\n";
+    } else if election.ended.is_none() && !election.candidates.is_empty() {
         text += "This member heard of the leader before it had heard everyone; the leader knows more.\n";
     }
     for candidate in &election.candidates {

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
 mod args;
@@ -33,17 +34,24 @@ mod service;
 mod sim;
 mod sql;
 mod steer;
+mod wait;
 mod wan;
 
 use args::{Args, Command, LabCommand, OracleCommand, QosCommand};
 use exit::Exit;
+use output::Format;
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let (Format::Json, Command::Run(_) | Command::Node(_)) = (args.output, &args.command) {
+        let text = "`run` and `node` show no results that could be JSON: leave --output out. \
+                    `mandate observe -o json` shows what happens to a daemon";
+        Args::command().error(ErrorKind::ArgumentConflict, text).exit();
+    }
     match dispatch(args) {
         Ok(exit) => exit.into(),
         Err(error) => {
-            output::complain(format!("{error:#}"));
+            output::complain(output::with_causes(&error));
             Exit::Failure.into()
         }
     }
@@ -96,7 +104,8 @@ fn dispatch(args: Args) -> anyhow::Result<Exit> {
         }
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Args::command(), "mandate", &mut script);
+            let mut command = args::visible(&Args::command()).version(env!("CARGO_PKG_VERSION"));
+            clap_complete::generate(shell, &mut command, "mandate", &mut script);
             output::print(String::from_utf8_lossy(&script))?;
             Ok(Exit::Success)
         }

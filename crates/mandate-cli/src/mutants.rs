@@ -25,8 +25,24 @@ pub(crate) enum MutantName {
     VoteWithoutDisk,
     /// installation: leaders allow for no drift of clocks.
     NoAllowance,
+    /// installation: votes count whatever list of members, or guarantee, their sender has.
+    ConfigIgnored,
+    /// installation: a restarted leader does not wait for what acts on its former mandate.
+    OwnPromiseForgotten,
+    /// installation: another incarnation of a leader passes for the one that was promised.
+    IncarnationIgnored,
+    /// installation: after the loss of its disk a member waits for the lease of the highest term, not for the longest.
+    LeaseOfHighest,
+    /// installation: a leader that hands over frees the others before its own mandate has ended.
+    FreedBeforeEnded,
     /// pole: also members that do not hear a quorum are candidates, as in the paper.
     IsolatedCandidates,
+    /// pole: a claim is given up after a fixed time that counts from before it was written down.
+    ImpatientClaims,
+    /// pole: nobody minds a member whose disk was put back to an older state.
+    OlderDiskIgnored,
+    /// pole: a leader that falls silent is not suspected.
+    SilenceIgnored,
     /// registers: a leader counts its lease from the answer, not from before it asked.
     LeaseFromAnswer,
     /// registers: a version is watched from when the read was sent, not from its answer.
@@ -45,6 +61,10 @@ pub(crate) enum MutantName {
     TermNotRaised,
     /// registers: a write whose outcome is unknown is taken for one that succeeded.
     UnknownIsSuccess,
+    /// registers-losses: a vacant row is taken at once, also where it was lost with a lease that runs.
+    LostLeaseForgotten,
+    /// registers: a watcher goes by its own guarantee, not by the leader's.
+    OwnGuarantee,
     /// registers: the algorithm as printed in the paper.
     PrintedRegisters,
     /// neli: the threshold counts from the answer, not from before the renewal was sent.
@@ -57,6 +77,8 @@ pub(crate) enum MutantName {
     ClaimUnconfirmed,
     /// neli: a renewal counts for a partition that was given back since it was sent.
     RenewsWhatIsGone,
+    /// neli-layouts: members do not mind another layout.
+    IgnoresLayout,
     /// neli: a revoked partition is released at once, and led until the threshold is over.
     ReleasedWhileLed,
     /// neli: leadership is a flag that is cleared when the process gets round to it.
@@ -73,6 +95,12 @@ pub(crate) enum MutantName {
     OwnThreshold,
     /// neli: the generation of the group is the term.
     GenerationIsTerm,
+    /// neli: renewals share a connection with joins, and wait behind them.
+    ParkedRenewals,
+    /// neli: one partition that is dry makes a member give up all.
+    OneDryAllLeft,
+    /// neli: a member whose renewal is accepted after a silence of a session is believed to have been one all the time.
+    SilentReturn,
     /// neli-overlap: a record counts from when it is read, however long it waited.
     BacklogCounts,
     /// neli-overlap: leadership ends with the assignment.

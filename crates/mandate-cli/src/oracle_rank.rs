@@ -88,25 +88,23 @@ fn text_of(ranking: &Ranking, oracle: &Oracle, occasion: Occasion) -> String {
         Occasion::BeforeResignation => "while the leader is up",
     };
     let mut text = format!("By {oracle}, {why}:\n");
+    let figures = |candidate: &Candidate| {
+        let terms = oracle.terms().iter().zip(candidate.values());
+        let shown = terms.map(|(term, value)| {
+            format!("{} {}", term.measure.name(), describe(term.measure, *value))
+        });
+        shown.collect::<Vec<_>>().join(", ")
+    };
+    // As wide as the widest, so that what follows stands in a column.
+    let width = ranking.candidates.iter().map(|candidate| figures(candidate).chars().count()).max();
+    let width = width.unwrap_or(0).max(36);
     for (place, candidate) in ranking.candidates.iter().enumerate() {
         let place = match candidate.score() {
             Some(_) => format!("{:>3}.", place + 1),
             None => "   -".into(),
         };
-        let measured: Vec<_> = oracle
-            .terms()
-            .iter()
-            .zip(candidate.values())
-            .map(|(term, value)| {
-                format!("{} {}", term.measure.name(), describe(term.measure, *value))
-            })
-            .collect();
-        let id = candidate.id.to_string();
-        text += &format!(
-            "\n{place} {id:<5} {:<36} {}",
-            measured.join(", "),
-            reason(candidate, ranking)
-        );
+        let (id, figures) = (candidate.id.to_string(), figures(candidate));
+        text += &format!("\n{place} {id:<5} {figures:<width$} {}", reason(candidate, ranking));
     }
     if ranking.winner.is_none() {
         text += "\n\nNobody can lead.";

@@ -41,6 +41,20 @@ pub(crate) fn complain(text: impl AsRef<str>) {
     let _ = writeln!(io::stderr().lock(), "mandate: {}", text.as_ref());
 }
 
+/// An error with its causes, each once: some errors end with the text of their own cause.
+pub(crate) fn with_causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text += &format!(": {cause}");
+        }
+    }
+    text
+}
+
 /// A progress bar over `total` of `things`, on standard error and only if that is a terminal.
 pub(crate) fn progress(total: u64, things: &str) -> ProgressBar {
     let style = format!("{{wide_bar}} {{pos}}/{{len}} {things}, {{eta}} left");
@@ -76,13 +90,22 @@ pub(crate) fn readable_seconds(seconds: f64) -> String {
     match seconds {
         s if s < 3.15e9 => readable(Duration::from_secs_f64(s.max(0.0))),
         s if s.is_finite() => format!("{:.0e} years", s / 3.156e7),
-        _ => "for ever".into(),
+        _ => "never".into(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cause_that_an_error_has_told_already_is_not_told_again() {
+        let io = || std::io::Error::other("no such file");
+        let doubled = anyhow::Error::new(io()).context("cannot read p4.pem: no such file");
+        assert_eq!(with_causes(&doubled), "cannot read p4.pem: no such file");
+        let plain = anyhow::Error::new(io()).context("cannot read p4.pem");
+        assert_eq!(with_causes(&plain), "cannot read p4.pem: no such file");
+    }
 
     #[test]
     fn numbers_agree_with_their_things() {
@@ -95,7 +118,7 @@ mod tests {
         assert_eq!(readable(Duration::from_nanos(3_600_400_000_000)), "1h");
         assert_eq!(readable(Duration::from_nanos(1500)), "1us 500ns");
         assert_eq!(readable(Duration::from_secs(86_400 * 365_250)), "1000years");
-        assert_eq!(readable_seconds(f64::INFINITY), "for ever");
+        assert_eq!(readable_seconds(f64::INFINITY), "never");
         assert_eq!(readable_seconds(3.2e12), "1e5 years");
     }
 }

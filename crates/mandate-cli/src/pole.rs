@@ -73,7 +73,8 @@ struct Document {
 #[derive(Serialize)]
 struct FindingDocument {
     claim: &'static str,
-    holds: bool,
+    /// Absent where what the claim speaks of did not come about.
+    holds: Option<bool>,
     figures: String,
 }
 
@@ -122,7 +123,8 @@ pub(crate) fn run(args: &PoleArgs, format: Format) -> anyhow::Result<Exit> {
     let results = measure(&figures, &Plan::new(&figures, &grain), &settings, keep)?;
     let page = report::markdown(&results, &how);
     let findings: Vec<_> = results.findings();
-    let holds = findings.iter().all(|finding| finding.holds) && results.failures.is_empty();
+    let holds =
+        findings.iter().all(|finding| finding.holds != Some(false)) && results.failures.is_empty();
     match format {
         Format::Json => output::print_json(&Document {
             findings: findings

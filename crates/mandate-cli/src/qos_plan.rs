@@ -133,19 +133,23 @@ fn described(link: &Link) -> String {
 /// A plan for reading.
 pub(crate) fn text(plan: &Plan) -> String {
     let promise = &plan.prediction;
+    let mistakes = if promise.mistake_every.is_finite() {
+        format!("a mistake at most every   {}", readable_seconds(promise.mistake_every))
+    } else {
+        "no mistake is expected, ever".into()
+    };
     format!(
         "  interval  {:9.2} ms   between heartbeats: {:.2} a second to each monitor\n\
          \x20 margin    {:9.2} ms   that a heartbeat may be late\n\n\
          Promised, if losses and delays are independent of each other:\n\
          \x20 a crash is noticed within {} (counted from the expected arrival)\n\
-         \x20 a mistake at most every   {}\n\
+         \x20 {mistakes}\n\
          \x20 corrected within          {}\n\
          \x20 right at a random time    {:.6} % of the time",
         ms(plan.interval),
         1.0 / plan.interval.as_secs_f64(),
         ms(plan.margin),
         readable(plan.detect()),
-        readable_seconds(promise.mistake_every),
         readable_seconds(promise.mistake_lasts),
         promise.accuracy * 100.0,
     )

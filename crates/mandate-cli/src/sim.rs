@@ -62,6 +62,7 @@ enum Subject {
     PrintedRegisters,
     Neli(neli::Options),
     NeliOverlap(neli::Options),
+    NeliLayouts(neli::Options),
 }
 
 impl Subject {
@@ -71,7 +72,8 @@ impl Subject {
         let of_pole = |mutant| Subject::Pole(pole::Options { mutant: Some(mutant) });
         // Rules of members hold for those of a role, too.
         let role = args.protocol == Protocol::RegistersRole;
-        let registers = registers::Options { role, ..registers::Options::default() };
+        let losses = args.protocol == Protocol::RegistersLosses;
+        let registers = registers::Options { role, losses, ..registers::Options::default() };
         let of_registers =
             |mutant| Subject::Registers(registers::Options { mutant: Some(mutant), ..registers });
         let of_neli = |mutant| Subject::Neli(neli::Options { mutant: Some(mutant) });
@@ -80,14 +82,32 @@ impl Subject {
             |mutant| Subject::Installation(installation::Options { mutant: Some(mutant) });
         let subject = match args.mutant {
             Some(Name::IsolatedCandidates) => of_pole(pole::Mutant::IsolatedCandidates),
+            Some(Name::ImpatientClaims) => of_pole(pole::Mutant::ImpatientClaims),
+            Some(Name::OlderDiskIgnored) => of_pole(pole::Mutant::OlderDiskIgnored),
+            Some(Name::SilenceIgnored) => of_pole(pole::Mutant::SilenceIgnored),
+            Some(Name::ConfigIgnored) => of_installation(installation::Mutant::ConfigIgnored),
+            Some(Name::OwnPromiseForgotten) => {
+                of_installation(installation::Mutant::OwnPromiseForgotten)
+            }
+            Some(Name::IncarnationIgnored) => {
+                of_installation(installation::Mutant::IncarnationIgnored)
+            }
+            Some(Name::LeaseOfHighest) => of_installation(installation::Mutant::LeaseOfHighest),
+            Some(Name::FreedBeforeEnded) => of_installation(installation::Mutant::FreedBeforeEnded),
             None => match args.protocol {
                 Protocol::NfdL => Subject::NfdL(nfd_l::Options::default()),
                 Protocol::Installation => Subject::Installation(installation::Options::default()),
                 Protocol::Pole => Subject::Pole(pole::Options::default()),
-                Protocol::Registers | Protocol::RegistersRole => Subject::Registers(registers),
+                Protocol::Registers | Protocol::RegistersRole | Protocol::RegistersLosses => {
+                    Subject::Registers(registers)
+                }
                 Protocol::Neli => Subject::Neli(neli::Options::default()),
                 Protocol::NeliOverlap => Subject::NeliOverlap(neli::Options::default()),
+                Protocol::NeliLayouts => Subject::NeliLayouts(neli::Options::default()),
             },
+            Some(Name::IgnoresLayout) => {
+                Subject::NeliLayouts(neli::Options { mutant: Some(neli::Mutant::IgnoresLayout) })
+            }
             Some(Name::LeaseFromAnswer) => of_registers(registers::Mutant::LeaseFromAnswer),
             Some(Name::WatchFromSending) => of_registers(registers::Mutant::WatchFromSending),
             Some(Name::TakeoverIgnoresBeat) => of_registers(registers::Mutant::TakeoverIgnoresBeat),
@@ -97,6 +117,12 @@ impl Subject {
             Some(Name::SuspicionByRounds) => of_registers(registers::Mutant::SuspicionByRounds),
             Some(Name::TermNotRaised) => of_registers(registers::Mutant::TermNotRaised),
             Some(Name::UnknownIsSuccess) => of_registers(registers::Mutant::UnknownIsSuccess),
+            Some(Name::OwnGuarantee) => of_registers(registers::Mutant::OwnGuarantee),
+            Some(Name::LostLeaseForgotten) => {
+                let registers = registers::Options { losses: true, ..registers };
+                let mutant = Some(registers::Mutant::LostLeaseForgotten);
+                Subject::Registers(registers::Options { mutant, ..registers })
+            }
             Some(Name::PrintedRegisters) => Subject::PrintedRegisters,
             Some(Name::FromAnswer) => of_neli(neli::Mutant::FromAnswer),
             Some(Name::RecordsProve) => of_neli(neli::Mutant::RecordsProve),
@@ -107,6 +133,9 @@ impl Subject {
             Some(Name::CachedFlag) => of_neli(neli::Mutant::CachedFlag),
             Some(Name::NoGrace) => of_neli(neli::Mutant::NoGrace),
             Some(Name::GenerationIsTerm) => of_neli(neli::Mutant::GenerationIsTerm),
+            Some(Name::ParkedRenewals) => of_neli(neli::Mutant::ParkedRenewals),
+            Some(Name::OneDryAllLeft) => of_neli(neli::Mutant::OneDryAllLeft),
+            Some(Name::SilentReturn) => of_neli(neli::Mutant::SilentReturn),
             Some(Name::OverWhileLed) => of_neli(neli::Mutant::OverWhileLed),
             Some(Name::OldMarkCounts) => of_neli(neli::Mutant::OldMarkCounts),
             Some(Name::OwnThreshold) => of_neli(neli::Mutant::OwnThreshold),
@@ -145,9 +174,13 @@ impl Subject {
             Subject::Installation(_) => Protocol::Installation,
             Subject::Pole(_) => Protocol::Pole,
             Subject::Registers(registers::Options { role: true, .. }) => Protocol::RegistersRole,
+            Subject::Registers(registers::Options { losses: true, .. }) => {
+                Protocol::RegistersLosses
+            }
             Subject::Registers(_) | Subject::PrintedRegisters => Protocol::Registers,
             Subject::Neli(_) => Protocol::Neli,
             Subject::NeliOverlap(_) => Protocol::NeliOverlap,
+            Subject::NeliLayouts(_) => Protocol::NeliLayouts,
         }
     }
 
@@ -159,6 +192,7 @@ impl Subject {
             Subject::Registers(options) => registers::run(seed, &options, trace),
             Subject::Neli(options) => neli::run(seed, &options, trace),
             Subject::NeliOverlap(options) => neli::run_overlapping(seed, &options, trace),
+            Subject::NeliLayouts(options) => neli::run_layouts(seed, &options, trace),
             Subject::PrintedRegisters => {
                 registers::printed::run(seed, registers::printed::Rounds::AsPrinted, trace)
             }

@@ -36,23 +36,23 @@ fn passes_on(server: &str, more: &[&str], claims: usize) {
 
 #[test]
 fn the_peer_engine_with_leases_passes_the_suite() {
-    passes(&["--engine", "peer", "--guarantee", "leased"], 14);
+    passes(&["--engine", "peer", "--guarantee", "leased"], 16);
 }
 
 #[test]
 fn the_peer_engine_without_leases_passes_the_suite() {
-    passes(&["--engine", "peer", "--guarantee", "fenced"], 14);
+    passes(&["--engine", "peer", "--guarantee", "fenced"], 16);
 }
 
 #[test]
 fn the_sql_engine_passes_the_suite_on_sqlite() {
     // The way to a file cannot be cut.
-    passes_on("sqlite", &[], 13);
+    passes_on("sqlite", &[], 15);
 }
 
 #[test]
 fn the_sql_engine_passes_the_suite_on_postgresql() {
-    passes_on("postgres", &[], 14);
+    passes_on("postgres", &[], 16);
 }
 
 #[test]

@@ -29,25 +29,26 @@ fn shown(output: &Output) -> String {
     format!("{}\n{out}\n{err}", output.status)
 }
 
-/// Eleven claims hold, and three are about what no ledger offers.
-fn passes(args: &[&str]) {
+/// So many claims hold, and so many do not apply: three are about what no ledger offers.
+fn passes(args: &[&str], claims: (usize, usize)) {
     let _turn = turn();
     let output = lab(&[&["conformance", "--engine", "ledger"], args].concat());
     println!("{}", shown(&output));
     assert!(output.status.success(), "{}", shown(&output));
     let text = String::from_utf8_lossy(&output.stdout);
     let count = |mark: &str| text.lines().filter(|line| line.starts_with(mark)).count();
-    assert_eq!((count("holds "), count("n/a ")), (11, 3), "{text}");
+    assert_eq!((count("holds "), count("n/a ")), claims, "{text}");
 }
 
 #[test]
 fn the_ledger_engine_passes_the_suite_on_kafka() {
-    passes(&["--session", "500ms"]);
+    passes(&["--session", "500ms"], (13, 3));
 }
 
 #[test]
 fn the_ledger_engine_passes_the_suite_in_memory() {
-    passes(&["--ledger", "memory", "--session", "500ms"]);
+    // `mandate run` does not join it: it is the harness's own.
+    passes(&["--ledger", "memory", "--session", "500ms"], (11, 5));
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn the_page_shows_the_leader_moves_it_and_follows_it() {
 
     // Why: one click away.
     browser.click("#elections details:last-child summary");
-    says(&browser, "#elections details[open] .explanation", "After nobody");
+    says(&browser, "#elections details[open] .explanation", "No leader was known before");
 
     // The new leader dies; this page shows who is next.
     group.agree(second);

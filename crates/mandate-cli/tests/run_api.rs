@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use group::{Group, within};
 use wrapper::{
-    LEASE, LEASED, Running, file, first_line, gone, is_alive, lines, signal, start, wait,
+    BOUND, LEASE, LEASED, Running, file, first_line, gone, is_alive, lines, signal, start,
+    start_role, wait,
 };
 
 /// A wrapper beside a member's daemon.
@@ -66,7 +67,7 @@ fn a_daemon_that_is_stopped_or_killed_does_not_keep_the_command_alive() {
         let (child, escaped) = (first_line(&group, "child"), first_line(&group, "escaped"));
         let began = Instant::now();
         group.signal(leader, strike);
-        gone(Duration::from_secs(5), &[&child, &escaped]);
+        gone(BOUND, &[&child, &escaped]);
         let took = began.elapsed();
         println!("{strike}: gone after {took:?}");
         assert!(took < LEASE, "gone after {took:?}, and the lease is {LEASE:?}");
@@ -85,7 +86,7 @@ fn without_leases_a_daemon_that_is_silent_for_a_second_is_not_believed() {
     let (group, leader, member) = beside_the_leader("guarantee = 'fenced'", &[], LOOP);
     let child = first_line(&group, "child");
     group.signal(leader, "-STOP");
-    gone(Duration::from_secs(5), &[&child]);
+    gone(BOUND, &[&child]);
     assert_eq!(wait(member), Some(5));
     group.signal(leader, "-CONT");
 }
@@ -154,7 +155,7 @@ fn only_the_term_that_is_named_is_resigned_from() {
 #[test]
 fn without_a_daemon_it_says_what_to_do() {
     let group = Group::new(1, "");
-    let member = beside(&group, 1, &[], "true");
+    let member = beside(&group, 1, &["--wait", "0s"], "true");
     assert_eq!(wait(member), Some(1));
     let log = lines(&file(&group, "run1.log")).join("\n");
     assert!(log.contains("is `mandate node` running"), "{log}");
@@ -164,19 +165,108 @@ fn without_a_daemon_it_says_what_to_do() {
     assert!(log.contains("--new and --lost are for a member of its own"), "{log}");
 }
 
+/// What `/v1/mandate` says.
+fn mandate_of(group: &Group, id: u32) -> serde_json::Value {
+    let (code, body) = group.http(id, "GET", "/v1/mandate", "").unwrap();
+    assert_eq!(code, 200, "{body}");
+    serde_json::from_str(&body).unwrap()
+}
+
+/// A command that runs until a file is there.
+fn until_file(name: &str) -> String {
+    format!(
+        "trap 'exit 21' TERM; echo $MANDATE_TERM > {name}.term; \
+         while [ ! -e {name}.end ]; do sleep 0.02; done; exit 3"
+    )
+}
+
+#[test]
+fn commands_of_different_roles_beside_one_daemon_do_not_disturb_each_other() {
+    let mut group = Group::new(1, LEASED);
+    group.start_all();
+    let leader = group.leader();
+    let api = group.api(leader);
+    let run = |role: &str| {
+        start_role(role, &group, &format!("{role}.log"), &["--api", &api], &until_file(role))
+    };
+    let (writer, backup) = (run("writer"), run("backup"));
+    let terms = ["writer.term", "backup.term"].map(|name| first_line(&group, name));
+    assert_eq!(terms[0], terms[1], "both act on one mandate");
+    let mut roles = mandate_of(&group, leader)["roles"].as_array().unwrap().clone();
+    roles.sort_by_key(|role| role.to_string());
+    assert_eq!(roles, ["backup", "writer"]);
+    // One ends: the other runs on, in the same term, and leadership stays.
+    std::fs::write(file(&group, "backup.end"), "").unwrap();
+    assert_eq!(wait(backup), Some(3));
+    within(BOUND, "its hold is over", || {
+        (mandate_of(&group, leader)["roles"] == serde_json::json!(["writer"])).then_some(())
+    });
+    assert_eq!(mandate_of(&group, leader)["term"].to_string(), terms[0], "leadership moved");
+    // The last one gives it back: the group's only member then leads in another term.
+    std::fs::write(file(&group, "writer.end"), "").unwrap();
+    assert_eq!(wait(writer), Some(3), "{:?}", lines(&file(&group, "writer.log")));
+    let term: u64 = terms[0].parse().unwrap();
+    within(BOUND, "it was given back", || {
+        mandate_of(&group, leader)["term"].as_u64().filter(|now| *now > term)
+    });
+}
+
+#[test]
+fn one_command_at_a_time_has_a_role_beside_one_daemon() {
+    let mut group = Group::new(1, LEASED);
+    group.start_all();
+    let leader = group.leader();
+    let first = beside(&group, leader, &[], &until_file("first"));
+    let term: u64 = first_line(&group, "first.term").parse().unwrap();
+    let api = group.api(leader);
+    let second = start(&group, "second.log", &["--api", &api], &until_file("second"));
+    let said = within(BOUND, "the second says why it waits", || {
+        let said = lines(&file(&group, "second.log")).join("\n");
+        said.contains("waiting to lead").then_some(said)
+    });
+    assert!(said.contains("the role writer is held by run-"), "{said}");
+    // Whoever asks for the role itself is told who has it.
+    let hold =
+        |body: &str| group.http(leader, "PUT", "/v1/mandate/holders/stranger", body).unwrap();
+    let (code, text) = hold(r#"{"role":"writer"}"#);
+    assert!(code == 409 && text.contains("the role writer is held by run-"), "{code} {text}");
+    assert_eq!(hold(r#"{"rolle":"writer"}"#).0, 422);
+    assert!(!file(&group, "second.term").exists(), "two at once");
+    std::fs::write(file(&group, "first.end"), "").unwrap();
+    assert_eq!(wait(first), Some(3));
+    // The next acts in a term of its own, so that whoever checks terms can tell them apart.
+    let next: u64 = first_line(&group, "second.term").parse().unwrap();
+    assert!(next > term, "{next} after {term}");
+    std::fs::write(file(&group, "second.end"), "").unwrap();
+    assert_eq!(wait(second), Some(3));
+}
+
+#[test]
+fn a_role_whose_wrapper_was_killed_is_free_when_its_command_is_gone() {
+    let mut group = Group::new(1, "guarantee = 'leased'\nlease = '3s'");
+    group.start_all();
+    let leader = group.leader();
+    let script = "trap '' TERM; echo $$ > first; while :; do sleep 0.02; done";
+    let killed = beside(&group, leader, &[], script);
+    let first = first_line(&group, "first");
+    signal(&killed, "-KILL");
+    let next =
+        beside(&group, leader, &[], &format!("kill -0 {first} 2> alive || echo yes > alone"));
+    assert_eq!(wait(next), Some(0));
+    assert_eq!(first_line(&group, "alone"), "yes", "the first still ran");
+}
+
 #[test]
 fn with_again_it_waits_to_lead_anew() {
     let script = "echo $MANDATE_TERM >> terms; echo $$ > child; while :; do sleep 0.02; done";
     let (group, leader, member) = beside_the_leader(LEASED, &["--again"], script);
     assert_eq!(group.http(leader, "POST", "/v1/resign", "").unwrap().0, 204);
     let next = group.leader_except(&[leader]);
-    within(Duration::from_secs(10), "it comes back", || {
+    within(BOUND, "it comes back", || {
         let body = format!("{{\"to\":\"p{leader}\"}}");
         (group.http(next, "POST", "/v1/transfer", &body)?.0 == 204).then_some(())
     });
-    within(Duration::from_secs(10), "a second term", || {
-        (lines(&file(&group, "terms")).len() == 2).then_some(())
-    });
+    within(BOUND, "a second term", || (lines(&file(&group, "terms")).len() == 2).then_some(()));
     signal(&member, "-TERM");
     assert_eq!(wait(member), Some(128 + 15));
 }

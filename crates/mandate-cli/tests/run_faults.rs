@@ -3,12 +3,13 @@
 mod group;
 mod wrapper;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use group::{Group, within};
 use wrapper::{
-    LEASE, LEASED, Running, file, first_line, gone, is_alive, kill, leading, lines, run, signal,
-    wait,
+    BOUND, LEASE, LEASED, Running, file, first_line, gone, is_alive, kill, leading, lines, run,
+    signal, wait,
 };
 
 /// A command with a grandchild that leaves the process group, both of which ignore SIGTERM.
@@ -31,11 +32,11 @@ fn a_wrapper_that_is_killed_leaves_nothing_behind() {
         let [child, escaped, guard] = pids(&group);
         let began = Instant::now();
         signal(&member, "-KILL");
-        gone(Duration::from_secs(5), &[&child, &escaped]);
+        gone(BOUND, &[&child, &escaped]);
         let took = began.elapsed();
         println!("gone after {took:?}");
         assert!(took < LEASE, "gone after {took:?}, and the lease is {LEASE:?}");
-        gone(Duration::from_secs(5), &[&guard]);
+        gone(BOUND, &[&guard]);
         wait(member);
     }
 }
@@ -48,7 +49,7 @@ fn a_wrapper_that_is_killed_still_gives_its_command_time_to_end() {
     let member = run(&group, 1, &["--new"], script);
     let child = first_line(&group, "child");
     signal(&member, "-KILL");
-    gone(Duration::from_secs(5), &[&child]);
+    gone(BOUND, &[&child]);
     assert_eq!(first_line(&group, "asked"), "asked");
     wait(member);
 }
@@ -75,18 +76,90 @@ fn a_wrapper_that_is_stopped_has_its_command_gone_before_the_next_leader_acts() 
         (1..=3).map(|id| run(&group, id, &["--new"], &script(id))).collect();
     let leader: usize = first_line(&group, "leaders").parse().unwrap();
     let child = first_line(&group, &format!("child{leader}"));
-    let term = within(Duration::from_secs(5), "it acts", || acts(&group).first().copied()).0;
+    let term = within(BOUND, "it acts", || acts(&group).first().copied()).0;
     signal(&members[leader - 1], "-STOP");
-    let next = within(Duration::from_secs(20), "another acts", || {
-        acts(&group).into_iter().find(|(now, _)| *now > term)
-    });
+    let next =
+        within(BOUND, "another acts", || acts(&group).into_iter().find(|(now, _)| *now > term));
     assert!(!is_alive(&child), "the old one lives");
     let last = acts(&group).into_iter().filter(|(now, _)| *now == term).map(|(_, at)| at).max();
     assert!(last.unwrap() < next.1, "it acted after the next had begun");
-    // When it runs again it finds that it was lost.
+    // When it runs again it finds that it was lost, and that its guard has done what it had to.
     signal(&members[leader - 1], "-CONT");
     let member = members.into_iter().nth(leader - 1).unwrap();
-    assert_eq!(wait(member), Some(5), "{:?}", lines(&file(&group, &format!("run{leader}.log"))));
+    let log = || lines(&file(&group, &format!("run{leader}.log"))).join("\n");
+    assert_eq!(wait(member), Some(5), "{}", log());
+    assert!(!log().contains("does not end the command in time"), "{}", log());
+}
+
+#[test]
+fn a_wrapper_that_is_killed_and_started_again_starts_nothing_beside_what_still_acts() {
+    // Long enough that a second life would lead well within what is left to the first command.
+    let group = Group::new(3, "guarantee = 'leased'\nlease = '4s'");
+    // Each command has a file of its own: whoever it is, its acts and their times are told apart.
+    let script = "trap '' TERM; while :; do date +%s%N >> acts.$$; sleep 0.02; done";
+    let start = |id: u32, args: &[&str]| run(&group, id, &[args, &["--again"]].concat(), script);
+    let mut members: Vec<Running> = (1..=3).map(|id| start(id, &["--new"])).collect();
+    let commands = || -> Vec<(PathBuf, u64, u64)> {
+        let files = std::fs::read_dir(group.directory.path()).unwrap().flatten();
+        let files = files.filter(|it| it.file_name().to_string_lossy().starts_with("acts."));
+        let read = |path: PathBuf| {
+            let times: Vec<u64> = lines(&path).iter().filter_map(|it| it.parse().ok()).collect();
+            Some((path, *times.first()?, *times.last()?))
+        };
+        let mut commands: Vec<_> = files.filter_map(|it| read(it.path())).collect();
+        commands.sort_by_key(|(_, first, _)| *first);
+        commands
+    };
+    for round in 1..=2 {
+        within(BOUND, "a command acts", || (commands().len() >= round).then_some(()));
+        let last = commands().last().unwrap().0.clone();
+        let pid = last.extension().unwrap().to_str().unwrap().to_owned();
+        // The guard is the command's parent, the wrapper the guard's.
+        let parent = |pid: &str| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().to_owned()
+        };
+        let wrapper = parent(&parent(&pid));
+        let index = members.iter().position(|it| it.0.id().to_string() == wrapper).unwrap();
+        signal(&members[index], "-KILL");
+        members[index] = start(index as u32 + 1, &[]);
+        within(BOUND, "another command acts", || (commands().len() > round).then_some(()));
+    }
+    gone(BOUND, &[commands()[0].0.extension().unwrap().to_str().unwrap()]);
+    for pair in commands().windows(2) {
+        let [(one, _, last), (other, first, _)] = pair else { unreachable!() };
+        let by = Duration::from_nanos(last.saturating_sub(*first));
+        assert!(last < first, "{} acts on for {by:?} beside {}", one.display(), other.display());
+    }
+    let logs: String =
+        (1..=3).map(|id| lines(&file(&group, &format!("run{id}.log"))).join("\n")).collect();
+    assert!(logs.contains("has not ended yet: waiting for that"), "{logs}");
+}
+
+#[test]
+fn a_state_that_somebody_keeps_is_given_up_on_after_a_while_with_the_reason() {
+    let mut group = Group::new(1, LEASED);
+    group.start(1);
+    within(BOUND, "the daemon leads", || (group.leaders() == [1]).then_some(()));
+    let member = run(&group, 1, &[], "true");
+    assert_eq!(wait(member), Some(1));
+    let log = lines(&file(&group, "run1.log")).join("\n");
+    assert!(log.contains("waiting for that, up to 2s 600ms"), "{log}");
+    assert!(log.contains("is this member running already"), "{log}");
+}
+
+#[test]
+fn asked_to_stop_means_stop_also_with_again_and_a_guard_that_does_nothing() {
+    let group = Group::new(1, LEASED);
+    let script = "trap '' TERM; echo $PPID > guard; echo yes >> starts; echo $$ > child; \
+                  while :; do sleep 0.02; done";
+    let member = run(&group, 1, &["--new", "--again", "--grace", "300ms"], script);
+    let (child, guard) = (first_line(&group, "child"), first_line(&group, "guard"));
+    kill("-STOP", &guard);
+    signal(&member, "-TERM");
+    assert_eq!(wait(member), Some(128 + 9));
+    gone(BOUND, &[&child, &guard]);
+    assert_eq!(lines(&file(&group, "starts")).len(), 1, "it was started again");
 }
 
 #[test]
@@ -95,7 +168,7 @@ fn a_guard_that_is_killed_takes_its_command_along_and_the_wrapper_ends_the_rest(
     let member = run(&group, 1, &["--new"], &format!("echo $$ > child; {TREE}"));
     let [child, escaped, guard] = pids(&group);
     kill("-KILL", &guard);
-    gone(Duration::from_secs(2), &[&child, &escaped, &guard]);
+    gone(BOUND, &[&child, &escaped, &guard]);
     assert_eq!(wait(member), Some(1));
     let log = lines(&file(&group, "run1.log")).join("\n");
     assert!(log.contains("the guard was killed"), "{log}");
@@ -110,7 +183,7 @@ fn a_guard_that_is_stopped_is_done_without() {
     let began = Instant::now();
     group.kill(2);
     group.kill(3);
-    gone(Duration::from_secs(5), &[&child, &escaped, &guard]);
+    gone(BOUND, &[&child, &escaped, &guard]);
     let took = began.elapsed();
     assert!(took < LEASE, "gone after {took:?}, and the lease is {LEASE:?}");
     assert_eq!(wait(member), Some(5));
@@ -125,7 +198,7 @@ fn a_command_that_was_stopped_is_ended_too() {
     kill("-STOP", &child);
     group.kill(2);
     group.kill(3);
-    gone(Duration::from_secs(5), &[&child]);
+    gone(BOUND, &[&child]);
     assert_eq!(first_line(&group, "asked"), "asked", "it was continued to end by itself");
     assert_eq!(wait(member), Some(5));
 }

@@ -2,14 +2,15 @@
 
 mod group;
 
+use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
-use group::{mandate, within};
+use group::{PATIENCE, mandate, show_logs_of_a_failure, within};
 use mandate_servers::Server;
 use mandate_servers::mariadb::{MariaDb, MariaDbConfig};
 use mandate_servers::postgres::{Postgres, PostgresConfig};
+use tempfile::TempDir;
 
 /// A command that runs until the test ends.
 struct Running(Child);
@@ -31,14 +32,34 @@ fn run_on(url: &str, directory: &Path, name: &str) -> Running {
     let script = format!("echo $MANDATE_TERM > {name}; exec sleep 60");
     let mut command = mandate();
     command.args(["run", "backup", "--url", url, "--round", "200ms", "--"]);
-    command.args(["sh", "-c", &script]).current_dir(directory).stderr(Stdio::null());
+    let log = File::create(directory.join(format!("{name}.log"))).unwrap();
+    command.args(["sh", "-c", &script]).current_dir(directory).stderr(log);
     Running(command.spawn().unwrap())
 }
 
 fn term(directory: &Path, name: &str) -> u64 {
-    within(Duration::from_secs(20), "it runs", || {
+    within(PATIENCE, "it runs", || {
         std::fs::read_to_string(directory.join(name)).ok()?.trim().parse().ok()
     })
+}
+
+/// A directory for one test. When the test fails, what its processes said is shown.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        show_logs_of_a_failure(self.path());
+    }
 }
 
 fn text(command: &mut Command) -> String {
@@ -61,12 +82,12 @@ const ABOUT: [&str; 2] = ["--group", "backup"];
 
 #[test]
 fn two_terminals_and_one_file_and_the_second_takes_over_when_the_first_is_killed() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = Place::new();
     let path = directory.path();
     let first = run(path, "first");
     assert_eq!(term(path, "first"), 1);
     let mut second = run(path, "second");
-    let status = within(Duration::from_secs(10), "the second comes next", || {
+    let status = within(PATIENCE, "the second comes next", || {
         let status = ask(path, &["status"]);
         status.contains("comes next").then_some(status)
     });
@@ -89,9 +110,42 @@ fn two_terminals_and_one_file_and_the_second_takes_over_when_the_first_is_killed
     assert!(status.starts_with("nobody leads backup: the one before resigned"), "{status}");
 }
 
+/// Somebody removes the row; members say so, and an operator says how far terms had come.
+#[test]
+fn a_row_that_is_removed_is_told_of_by_whoever_waits_and_terms_are_raised_by_hand() {
+    let bound = PATIENCE;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let _first = run(path, "first");
+    assert_eq!(term(path, "first"), 1);
+    let log = std::fs::File::create(path.join("log")).unwrap();
+    let mut second = mandate();
+    second.args(["run", "backup", "--url", "sqlite:./mandate.db", "--round", "200ms", "--"]);
+    second.args(["sleep", "60"]).current_dir(path).stderr(log);
+    let _second = Running(second.spawn().unwrap());
+    within(bound, "the second comes next", || {
+        ask(path, &["status"]).contains("comes next").then_some(())
+    });
+    let connection = rusqlite::Connection::open(path.join("mandate.db")).unwrap();
+    connection.busy_timeout(bound).unwrap();
+    connection.execute("delete from mandate_control", ()).unwrap();
+    within(bound, "it is told of", || {
+        let log = std::fs::read_to_string(path.join("log")).unwrap();
+        log.contains("the control row went back").then_some(())
+    });
+    let raised = ask(path, &["sql", "raise", "--above", "41"]);
+    assert!(raised.contains("the next term of backup is above 41"), "{raised}");
+    within(bound, "one leads again, in a later term", || {
+        let status: serde_json::Value =
+            serde_json::from_str(&ask(path, &["status", "-o", "json"])).ok()?;
+        let term = status["term"].as_u64()?;
+        (status["leader"].is_string() && term > 41).then_some(())
+    });
+}
+
 #[test]
 fn a_leader_that_is_gone_is_not_said_to_lead() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = Place::new();
     let only = run(directory.path(), "only");
     term(directory.path(), "only");
     drop(only);
@@ -101,7 +155,7 @@ fn a_leader_that_is_gone_is_not_said_to_lead() {
 
 #[test]
 fn what_cannot_be_is_said_with_what_to_do_and_without_passwords() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = Place::new();
     let said = |args: &[&str]| text(mandate().args(args).current_dir(directory.path()));
     for (args, expected) in [
         (&["status", "--url", "sqlite:./none.db"][..], "there is no file ./none.db"),
@@ -128,31 +182,30 @@ fn what_cannot_be_is_said_with_what_to_do_and_without_passwords() {
 
 #[test]
 fn a_daemon_whose_member_elects_on_a_database_answers_like_any_other() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = Place::new();
     let api = format!("127.0.0.1:{}", mandate_servers::free_ports(1).unwrap()[0]);
     let config = format!(
         "engine = 'sql'\ngroup = 'backup'\nmember = 'p7'\napi = '{api}'\n\
          [database]\nurl = 'sqlite:mandate.db'\nround = '200ms'\n"
     );
     std::fs::write(directory.path().join("node.toml"), config).unwrap();
+    let log = File::create(directory.path().join("node.log")).unwrap();
     let mut daemon = mandate();
     daemon.args(["node", "--config", "node.toml"]).current_dir(directory.path());
-    let _daemon = Running(daemon.stdout(Stdio::null()).spawn().unwrap());
+    let _daemon = Running(daemon.stdout(Stdio::null()).stderr(log).spawn().unwrap());
     let said = |args: &[&str]| text(mandate().args(args).args(["--api", &api]));
-    within(Duration::from_secs(10), "it leads", || {
+    within(PATIENCE, "it leads", || {
         said(&["status"]).contains("p7 of backup LEADS in term").then_some(())
     });
     let beside = run(directory.path(), "beside");
-    within(Duration::from_secs(10), "it knows of the other", || {
+    within(PATIENCE, "it knows of the other", || {
         said(&["status", "-o", "json"]).contains("process").then_some(())
     });
     let refused = said(&["transfer", "p9"]);
     assert!(refused.contains("not another member"), "{refused}");
     assert!(said(&["resign"]).contains("given back"));
     assert!(term(directory.path(), "beside") > 1);
-    within(Duration::from_secs(10), "it knows why", || {
-        said(&["history"]).contains("resigned").then_some(())
-    });
+    within(PATIENCE, "it knows why", || said(&["history"]).contains("resigned").then_some(()));
     drop(beside);
 }
 
@@ -166,17 +219,18 @@ fn grants(url: &str, replaced: &[(&str, &str)]) -> String {
 
 /// One leads, is killed and thrown out, another takes over, and all that can be asked is answered.
 fn is_enough(url: &str) {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = Place::new();
     let path = directory.path();
     let said = |command: &str| text(mandate().arg(command).args(ABOUT).args(["--url", url]));
     let first = run_on(url, path, "first");
     assert_eq!(term(path, "first"), 1);
     let _second = run_on(url, path, "second");
-    let bound = Duration::from_secs(20);
-    within(bound, "the second comes next", || said("status").contains("comes next").then_some(()));
+    within(PATIENCE, "the second comes next", || {
+        said("status").contains("comes next").then_some(())
+    });
     drop(first);
     assert_eq!(term(path, "second"), 2);
-    within(bound, "the dead one is thrown out", || {
+    within(PATIENCE, "the dead one is thrown out", || {
         let members = said("status").lines().filter(|line| line.starts_with("  p")).count();
         (members == 1).then_some(())
     });

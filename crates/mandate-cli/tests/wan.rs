@@ -83,7 +83,7 @@ fn namespaces_in_use() -> BTreeSet<String> {
 fn within(what: &str, mut look: impl FnMut() -> bool) {
     let began = Instant::now();
     while !look() {
-        assert!(began.elapsed() < Duration::from_secs(20), "not in time: {what}");
+        assert!(began.elapsed() < Duration::from_secs(120), "not in time: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

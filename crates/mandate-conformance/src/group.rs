@@ -78,9 +78,12 @@ pub enum GroupError {
     /// What members elect by cannot be cut here.
     #[error("what this subject's members elect by cannot be cut")]
     NoCables,
+    /// Nothing runs commands where members lead.
+    #[error("this subject's members do not run commands")]
+    NoWrapper,
 }
 
-fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> GroupError {
+pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> GroupError {
     let what = what.into();
     move |source| GroupError::System { what, source }
 }

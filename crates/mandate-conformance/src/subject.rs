@@ -61,6 +61,12 @@ pub trait Members {
         self.command(member, Start::Stored)
     }
 
+    /// The command that runs another where the member leads, such as `mandate run`: the harness adds arguments of
+    /// `mandate run`, `--` and that other. `None` if there is none.
+    fn wrapper(&self, _member: MemberId, _start: Start) -> Option<Command> {
+        None
+    }
+
     /// What to put before the command to have it run somewhere else, such as `ip netns exec NAME`. It
     /// must *become* the command, so that signals reach that.
     fn place(&self, _member: MemberId) -> Vec<OsString> {

@@ -115,8 +115,28 @@ pub struct Position {
     pub applied: u64,
     /// It is not voting yet.
     pub is_learner: bool,
-    /// What it complains of (no space, corruption).
+    /// What it complains of: alarms (no space, corruption) of *all* members of the cluster, and that there is no leader.
     pub errors: Vec<String>,
+}
+
+impl Position {
+    /// What this member complains of that concerns itself. Every member tells the alarms of all, each with the number of
+    /// the member that raised it; an alarm without one is nobody's in particular. That there is no leader is no fault of
+    /// this member.
+    pub fn troubles(&self) -> impl Iterator<Item = &str> {
+        let is_own = |error: &&str| match error.contains("alarm:") {
+            true => alarmed(error) == Some(self.member),
+            false => !error.contains("no leader"),
+        };
+        self.errors.iter().map(String::as_str).filter(is_own)
+    }
+}
+
+/// Who has raised an alarm, as etcd writes it: `memberID:10276657743932975437 alarm:NOSPACE`.
+fn alarmed(error: &str) -> Option<EtcdId> {
+    let (_, rest) = error.split_once("memberID:")?;
+    let digits = rest.trim_start().split(|letter: char| !letter.is_ascii_digit()).next()?;
+    digits.parse().ok().map(EtcdId)
 }
 
 /// A member, as the cluster lists it.
@@ -222,6 +242,48 @@ impl Endpoint {
     pub fn put(&self, key: &str, value: &[u8], within: Duration) -> Result<(), EtcdError> {
         let body = json!({ "key": BASE64.encode(key), "value": BASE64.encode(value) });
         self.ask("a write", "/v3/kv/put", &body, within).map(|_| ())
+    }
+
+    /// The roles of the user that calls are made as; `None` if they are made without one.
+    pub fn roles(&self, within: Duration) -> Result<Option<Vec<String>>, EtcdError> {
+        let Some((name, _)) = &self.user else { return Ok(None) };
+        let path = "/v3/auth/user/get";
+        let roles: Roles =
+            self.call("the roles of a user", path, &json!({ "name": name }), within)?;
+        Ok(Some(roles.roles))
+    }
+
+    /// The keys that begin so, with their values, as this member has them.
+    pub fn keys(&self, prefix: &str, within: Duration) -> Result<Vec<(String, String)>, EtcdError> {
+        let mut body = range(prefix);
+        body["serializable"] = json!(true);
+        let found: Found = self.call("a read", "/v3/kv/range", &body, within)?;
+        let text = |encoded: &str| {
+            let bytes = BASE64.decode(encoded).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        Ok(found.kvs.iter().map(|pair| (text(&pair.key), text(&pair.value))).collect())
+    }
+
+    /// Writes a key that is gone after a while.
+    pub fn put_for(
+        &self,
+        key: &str,
+        value: &str,
+        lasts: Duration,
+        within: Duration,
+    ) -> Result<(), EtcdError> {
+        let body = json!({ "TTL": lasts.as_secs().max(1).to_string() });
+        let lease: Lease = self.call("a lease", "/v3/lease/grant", &body, within)?;
+        let body = json!({
+            "key": BASE64.encode(key), "value": BASE64.encode(value), "lease": lease.id.to_string(),
+        });
+        self.ask("a write", "/v3/kv/put", &body, within).map(|_| ())
+    }
+
+    /// Removes the keys that begin so.
+    pub fn remove(&self, prefix: &str, within: Duration) -> Result<(), EtcdError> {
+        self.ask("a removal", "/v3/kv/deleterange", &range(prefix), within).map(|_| ())
     }
 
     /// Any call that the gateway has; `call` is what errors call it.
@@ -330,6 +392,15 @@ impl Endpoint {
     }
 }
 
+/// All keys that begin so. None of ours ends with the highest byte.
+fn range(prefix: &str) -> Value {
+    let mut end = prefix.as_bytes().to_vec();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    json!({ "key": BASE64.encode(prefix), "range_end": BASE64.encode(end) })
+}
+
 /// What an error's text says.
 fn complaint(text: &str) -> String {
     let told = serde_json::from_str::<Value>(text).ok();
@@ -406,6 +477,31 @@ struct Status {
 }
 
 #[derive(Deserialize)]
+struct Roles {
+    #[serde(default)]
+    roles: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Found {
+    #[serde(default)]
+    kvs: Vec<Pair>,
+}
+
+#[derive(Deserialize)]
+struct Pair {
+    key: String,
+    #[serde(default)]
+    value: String,
+}
+
+#[derive(Deserialize)]
+struct Lease {
+    #[serde(rename = "ID", deserialize_with = "number")]
+    id: u64,
+}
+
+#[derive(Deserialize)]
 struct Header {
     #[serde(deserialize_with = "number")]
     member_id: u64,
@@ -442,6 +538,27 @@ mod tests {
         }
         let error = url("https://a:1").unwrap_err().to_string();
         assert!(error.contains("--etcd-ca"), "{error}");
+    }
+
+    #[test]
+    fn an_alarm_is_the_trouble_of_whoever_raised_it() {
+        let position = |member: u64, errors: &[&str]| Position {
+            member: EtcdId(member),
+            leader: None,
+            term: 1,
+            index: 1,
+            applied: 1,
+            is_learner: false,
+            errors: errors.iter().map(ToString::to_string).collect(),
+        };
+        // As 3.4 and as later ones write it.
+        let alarms = ["memberID:10276657743932975437 alarm:NOSPACE ", "memberID:7  alarm:CORRUPT"];
+        assert_eq!(position(10_276_657_743_932_975_437, &alarms).troubles().count(), 1);
+        assert_eq!(position(7, &alarms).troubles().collect::<Vec<_>>(), [alarms[1]]);
+        assert_eq!(position(8, &alarms).troubles().count(), 0);
+        let others = ["alarm:NOSPACE", "etcdserver: no leader", "memberID:70 alarm:NOSPACE"];
+        assert_eq!(position(7, &others).troubles().count(), 0);
+        assert_eq!(position(7, &["etcdserver: something else"]).troubles().count(), 1);
     }
 
     #[test]

@@ -10,9 +10,10 @@ use mandate_runtime::Election;
 use mandate_runtime::clock::Clock;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::client::{Access, Endpoint, EtcdError, EtcdId, Position};
+use crate::client::{Access, Endpoint, EtcdError, EtcdId, Member, Position};
 use crate::figures::{Rate, writes};
-use crate::judgement::{Judge, Reason, Seen, Settings, Sight, Verdict, unwell};
+use crate::judgement::{Judge, Reason, Resignations, Seen, Settings, Sight, Verdict, unwell};
+use crate::wishes::Wishes;
 
 /// Rates are taken over this.
 const WINDOW: Duration = Duration::from_secs(10);
@@ -25,6 +26,9 @@ const MOVE: Duration = Duration::from_secs(3);
 
 /// A member that has been unwell for so many looks gives the sidecars' leadership back.
 const GIVES_UP_AFTER: u32 = 2;
+
+/// How often the cluster is listed while all is well.
+const LIST: Duration = Duration::from_secs(30);
 
 /// What a sidecar tells.
 #[derive(Debug)]
@@ -58,7 +62,18 @@ pub enum Told {
     },
     /// It is elected, and moves nothing for this reason.
     Stays(Reason),
+    /// The user of etcd that it acts as has no right to move leaders.
+    NoRoot {
+        /// The user.
+        user: String,
+    },
+    /// Whether operators want something could not be found out: nothing is held or drained.
+    NoWishes(EtcdError),
 }
+
+/// What to do about a user that may not move leaders.
+const GRANT: &str =
+    "etcd 3.5 and later let only users with the role root move leaders: `etcdctl user grant-role";
 
 impl fmt::Display for Told {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,7 +88,17 @@ impl fmt::Display for Told {
                 "etcd: leadership would be moved from {from} to {to} (shadow mode: nothing is done)"
             ),
             Told::Failed { from, error } => {
-                write!(f, "etcd: leadership could not be moved from {from}: {error}")
+                write!(f, "etcd: leadership could not be moved from {from}: {error}")?;
+                if error.to_string().contains("permission denied") {
+                    write!(f, ". {GRANT} NAME root`")?;
+                }
+                Ok(())
+            }
+            Told::NoRoot { user } => {
+                write!(f, "etcd: the user {user} does not have the role root. {GRANT} {user} root`")
+            }
+            Told::NoWishes(error) => {
+                write!(f, "etcd: cannot read whether an operator holds or drains anything: {error}")
             }
             Told::Stays(reason) => write!(f, "etcd: {reason}"),
         }
@@ -112,6 +137,15 @@ struct Sidecar<T> {
     elected: Option<Instant>,
     unwell: u32,
     was_well: Option<bool>,
+    resignations: Resignations,
+    wishes: Wishes,
+    /// Whether the last look for wishes failed.
+    is_without_wishes: bool,
+    /// Whether it was looked what the user may do.
+    knows_rights: bool,
+    /// The cluster, when it was listed last.
+    members: Vec<Member>,
+    listed: Option<Instant>,
     /// What was told last, so that it is not told again.
     reason: Option<Reason>,
     others: BTreeMap<EtcdId, Endpoint>,
@@ -132,6 +166,12 @@ impl Steering {
             elected: None,
             unwell: 0,
             was_well: None,
+            resignations: Resignations::default(),
+            wishes: Wishes::default(),
+            is_without_wishes: false,
+            knows_rights: false,
+            members: Vec::new(),
+            listed: None,
             reason: None,
             others: BTreeMap::new(),
         };
@@ -159,20 +199,28 @@ impl<T: FnMut(Told)> Sidecar<T> {
         let (own, asked) = (self.steering.own.clone(), self.clock.now());
         let seen = blocking(move || {
             let position = own.position(ANSWER)?;
-            Ok((position, writes(&own.metrics(ANSWER)?)))
+            let count = writes(&own.metrics(ANSWER)?);
+            Ok((position, count, Wishes::read(&own, ANSWER)))
         });
         let trouble = match seen.await {
-            Ok((position, count)) => {
+            Ok((position, count, wishes)) => {
                 self.writes.saw(self.clock.now(), count);
-                let trouble = unwell(&position).map(|reason| reason.to_string());
+                self.heed(wishes);
+                let drained = self.wishes.drained.contains(&position.member);
+                let trouble = unwell(&position).or(drained.then_some(Reason::Drained));
                 self.own = Some(Seen { asked, position });
-                trouble
+                self.check_rights().await;
+                trouble.map(|reason| reason.to_string())
             }
             Err(error) => {
                 self.own = None;
                 Some(error.to_string())
             }
         };
+        if trouble.is_none() {
+            self.resignations.well(self.clock.now());
+            self.list().await;
+        }
         let position = self.own.as_ref().map(|seen| &seen.position);
         self.election.set_figures(Figures {
             history: position.map(|position| position.index),
@@ -187,6 +235,83 @@ impl<T: FnMut(Told)> Sidecar<T> {
         }
     }
 
+    /// Takes note of what operators want. If that cannot be read, what they wanted last counts on while etcd answers.
+    fn heed(&mut self, wishes: Result<Wishes, EtcdError>) {
+        let failed = wishes.is_err();
+        match wishes {
+            Ok(wishes) => self.wishes = wishes,
+            Err(error) if !self.is_without_wishes => (self.tell)(Told::NoWishes(error)),
+            Err(_) => {}
+        }
+        self.is_without_wishes = failed;
+    }
+
+    /// Looks once whether its user may move leaders, rather than find out when it matters.
+    async fn check_rights(&mut self) {
+        let Some((user, _)) = &self.steering.access.user else { return };
+        if self.knows_rights {
+            return;
+        }
+        let (own, user) = (self.steering.own.clone(), user.clone());
+        match blocking(move || own.roles(ANSWER)).await {
+            Ok(roles) => {
+                self.knows_rights = true;
+                if !roles.unwrap_or_default().iter().any(|role| role == "root") {
+                    (self.tell)(Told::NoRoot { user });
+                }
+            }
+            Err(error) => tracing::debug!(%error, "cannot read the user's roles"),
+        }
+    }
+
+    /// Lists the cluster now and then, to know it when the own member does not answer.
+    async fn list(&mut self) {
+        let now = self.clock.now();
+        if self.listed.is_some_and(|listed| now - listed < LIST) {
+            return;
+        }
+        let own = self.steering.own.clone();
+        if let Ok(members) = blocking(move || own.members(ANSWER)).await {
+            (self.members, self.listed) = (members, Some(now));
+        }
+    }
+
+    /// Whether another member could lead: it answers, votes, has no alarm of its own and is not drained. If the cluster
+    /// is not known, perhaps.
+    async fn another_is_well(&mut self) -> bool {
+        if self.members.is_empty() {
+            self.list().await;
+        }
+        let own = self.own.as_ref().map(|seen| seen.position.member);
+        let own_url = self.steering.own.url().to_owned();
+        let others = self.members.iter().filter(|member| Some(member.id) != own);
+        let urls = others.filter_map(|member| member.client_urls.first().cloned());
+        let urls: Vec<_> = urls.filter(|url| *url != own_url).collect();
+        if urls.is_empty() {
+            return self.members.is_empty();
+        }
+        let (access, wishes) = (self.steering.access.clone(), self.wishes.clone());
+        let is_well = move |url: &String| {
+            let position = Endpoint::new(url, &access).and_then(|other| other.position(ANSWER));
+            position.is_ok_and(|it| unwell(&it).is_none() && !wishes.drained.contains(&it.member))
+        };
+        blocking(move || Ok(urls.iter().any(is_well))).await.unwrap_or(true)
+    }
+
+    /// Gives the sidecars' leadership back, if that can change anything.
+    async fn resign(&mut self) {
+        let now = self.clock.now();
+        if !self.resignations.may(now) {
+            return;
+        }
+        if !self.another_is_well().await {
+            self.stay(Reason::NobodyWell);
+            return;
+        }
+        self.resignations.made(now);
+        self.election.resign().await;
+    }
+
     async fn steer(&mut self) {
         let now = self.clock.now();
         let mandate = self.election.state().borrow().mandate().cloned();
@@ -195,7 +320,7 @@ impl<T: FnMut(Told)> Sidecar<T> {
             _ => self.elected = None,
         }
         if self.elected.is_some() && self.unwell >= GIVES_UP_AFTER {
-            self.election.resign().await;
+            self.resign().await;
             return;
         }
         let own = self.own.as_ref().map(|seen| seen.position.clone());
@@ -203,8 +328,13 @@ impl<T: FnMut(Told)> Sidecar<T> {
             (Some(_), Some(own)) => self.leader(&own).await,
             _ => None,
         };
-        let sight =
-            Sight { now: self.clock.now(), elected: self.elected, own: self.own.clone(), leader };
+        let sight = Sight {
+            now: self.clock.now(),
+            elected: self.elected,
+            own: self.own.clone(),
+            leader,
+            wishes: self.wishes.clone(),
+        };
         match self.judge.judge(&sight) {
             Verdict::Move { from, to } => self.move_leader(from, to).await,
             Verdict::Stay(reason) => self.stay(reason),

@@ -103,7 +103,7 @@ impl Observer<Member> for Log {
                 self.events.push((moment.now, moment.host, (*event).clone()));
             }
             Observation::Delivered {
-                message: Message::Selection(_) | Message::Installation(_),
+                message: Message::Selection(_) | Message::Installation(_) | Message::Handover { .. },
                 ..
             } => self.election_messages += 1,
             Observation::Faulted(Fault::Crash(host)) => {

@@ -10,7 +10,9 @@ use std::hint::black_box;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use mandate_ledger::memory::{Assignor, BrokerConfig, ClientConfig, GroupId, MemoryLedger};
+use mandate_ledger::memory::{
+    Assignor, BrokerConfig, ClientConfig, Coordination, GroupId, MemoryLedger,
+};
 use mandate_ledger::{Ledger, Roles, Setup, start};
 use mandate_proto::identity::MemberId;
 use mandate_proto::neli::{Config, Delivery, Mode, RoleId};
@@ -75,6 +77,7 @@ fn in_memory() -> MemoryLedger {
         assignor,
         shortest_session: Duration::from_millis(10),
         delivery: Delivery::Anyone,
+        coordination: Coordination::Generations,
     };
     let client = ClientConfig {
         session: SESSION,
@@ -82,6 +85,8 @@ fn in_memory() -> MemoryLedger {
         barrier: SESSION * 2 + heartbeat * 4,
         assignor,
         instance: None,
+        hides_losses: false,
+        coordination: Coordination::Generations,
         fetches: None,
     };
     MemoryLedger::new(broker, client, GroupId(0))

@@ -2,6 +2,11 @@
 //!
 //! The driver keeps the engine's side of each ([`Office`]), because what has ended must be seen to have ended before
 //! the ledger can give it to another.
+//!
+//! Work to which a mandate is lent ([`Mandate::lend`](mandate_runtime::Mandate::lend)) is work on the partition, as that
+//! of [`Roles::begin`](crate::Roles::begin): if the ledger wants the partition back, it is released when all loans are back.
+//! They last no longer than the lease did: if this process does not run any more, the ledger goes on
+//! without it, and the next leader waits out a lease, not a drain.
 
 use std::time::Duration;
 
@@ -43,6 +48,8 @@ pub(crate) enum Asked {
     Open(Wanted),
     /// Something of one that there is.
     Command(usize, Command),
+    /// Nothing, but the last loan of one has come back.
+    Returned,
 }
 
 impl Elections {
@@ -57,12 +64,15 @@ impl Elections {
             if open.is_empty() {
                 return std::future::pending().await;
             }
-            select_all(open.iter_mut().map(|one| Box::pin(one.office.next()))).await
+            select_all(open.iter_mut().map(|one| Box::pin(one.office.next_or_returned()))).await
         };
         tokio::select! {
             biased;
             Some(wanted) = wanted.recv() => Asked::Open(wanted),
-            (command, index, _) = command => Asked::Command(index, command),
+            (command, index, _) = command => match command {
+                Some(command) => Asked::Command(index, command),
+                None => Asked::Returned,
+            },
         }
     }
 
@@ -83,13 +93,23 @@ impl Elections {
         self.open.push(one);
     }
 
-    /// Shows what is held before anything is asked of anyone.
-    pub(crate) fn settle(&mut self, held: impl Fn(Partition) -> Option<Holding>) {
+    /// Shows what is held before anything is asked of anyone, and until when work on what is to move may take.
+    pub(crate) fn settle(
+        &mut self,
+        held: impl Fn(Partition) -> Option<Holding>,
+        drains: impl Fn(Partition) -> Option<Instant>,
+    ) {
         for one in &mut self.open {
             let held = held(one.partition).and_then(|holding| one.held(holding));
-            one.office.settle(held);
+            let drains = drains(one.partition).and_then(|by| one.by_office(by));
+            one.office.settle_or_recall(held, drains);
             one.office.check_jeopardy();
         }
+    }
+
+    /// Whether a mandate of the partition's is lent.
+    pub(crate) fn is_lent(&self, partition: Partition) -> bool {
+        self.open.iter().any(|one| one.partition == partition && one.office.is_lent())
     }
 
     pub(crate) fn tell(&mut self, event: &Event, held: impl Fn(Partition) -> Option<Holding>) {
@@ -151,9 +171,13 @@ impl Elections {
 }
 
 impl Open {
+    /// The driver's time on the office's clock.
+    fn by_office(&self, at: Instant) -> Option<Instant> {
+        at.as_nanos().checked_sub(self.ahead.as_nanos() as u64).map(Instant::from_nanos)
+    }
+
     fn held(&self, holding: Holding) -> Option<Held> {
-        let until = holding.until.as_nanos().checked_sub(self.ahead.as_nanos() as u64)?;
-        let until = Some(Instant::from_nanos(until));
+        let until = Some(self.by_office(holding.until)?);
         // Terms tell reigns apart, where there are any.
         let began = self.began.filter(|_| holding.term.is_none()).unwrap_or(Instant::ORIGIN);
         Some(Held { term: holding.term.unwrap_or(Term::NONE), began, until })

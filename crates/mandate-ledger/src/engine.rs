@@ -45,11 +45,11 @@ const LAST_WORDS: Duration = Duration::from_millis(1500);
 
 /// Starts a member on this process's tokio runtime.
 pub fn start<L: Ledger>(ledger: &L, setup: Setup) -> Result<Roles, StartError> {
-    let plan = setup.config.resolve(ledger.grants())?;
+    let plan = setup.config.with_roles(setup.roles).resolve(ledger.grants())?;
     let life = Lifetime::new(getrandom::u64().map_err(StartError::Random)?);
     let member = ledger.member(life)?;
     let layout = Layout::new(plan.grants().partitions, setup.roles);
-    let board = Board::new(Clock::start(), layout);
+    let board = Board::new(Clock::start(), layout, plan.mode());
     let mut effects = Effects::new();
     let machine = neli::Member::start(plan, life, board.clock().now(), &mut effects);
     let (stop, stopped) = watch::channel(Stop::default());
@@ -165,6 +165,7 @@ impl<M: Member> Driver<M> {
                 let now_held = held(wanted.0);
                 self.elections.open(wanted, clock, now_held);
             }
+            Asked::Returned => {}
             Asked::Command(index, command) => {
                 if self.elections.obey(index, command, held) {
                     self.handle(Input::Resign);
@@ -213,8 +214,10 @@ impl<M: Member> Driver<M> {
                     }
                 }
             }
-            let board = Arc::clone(&self.board);
-            let is_over = |partition: &mut Partition| !board.is_working(*partition);
+            let (board, elections) = (&self.board, &self.elections);
+            let is_over = |partition: &mut Partition| {
+                !board.is_working(*partition) && !elections.is_lent(*partition)
+            };
             let over: Vec<_> = self.ending.extract_if(.., is_over).collect();
             if over.is_empty() {
                 return has_left;
@@ -229,13 +232,16 @@ impl<M: Member> Driver<M> {
     /// before the ledger can give it to another.
     fn settle(&mut self) {
         let (machine, clock) = (&self.machine, self.board.clock());
-        self.elections.settle(|partition| machine.mandate(partition, clock.now()));
+        let held = |partition| machine.mandate(partition, clock.now());
+        self.elections.settle(held, |partition| machine.drains(partition));
         let now = self.board.clock().now();
         for partition in (0..self.board.layout().partitions()).map(Partition::new) {
             self.board.publish(partition, self.machine.mandate(partition, now));
         }
         let assigned = |partition| self.machine.is_assigned(partition);
-        self.board.noted().settle(assigned, self.machine.waiting_since());
+        let mut noted = self.board.noted();
+        noted.settle(assigned, self.machine.waiting_since());
+        noted.disagrees_with(self.machine.disagreement(), self.machine.other_size());
     }
 }
 
@@ -243,8 +249,8 @@ impl<M: Member> Driver<M> {
 fn log(event: &Event) {
     match event {
         Event::Dry { partition } => tracing::warn!(
-            "{partition} is dry: it is assigned to this member, and nothing came for a whole threshold by which it could be \
-             led; it is given back"
+            "{partition} is dry: it is assigned to this member, and nothing came for a threshold and a session by which it \
+             could be led; see whether this host reaches the partition's broker, and whether it has one"
         ),
         Event::BarrierStuck { .. } => tracing::warn!(
             "the barrier is stuck: this member waits to be assigned something for longer than any member may hold that up"
@@ -255,6 +261,24 @@ fn log(event: &Event) {
         Event::WentBack { partition, from, to } => tracing::warn!(
             "the offsets of {partition} went back, from term {from} to {to}: was the topic made anew?"
         ),
+        Event::Disagrees { ours, theirs, leads } => {
+            let does = if *leads { "leads" } else { "wants to lead" };
+            tracing::warn!(
+                "another member of the group goes by another layout and {does}: it has {theirs}; this member has {ours}, \
+                 and does not lead. Give all members the same partitions, roles and mode, and restart those that differ"
+            );
+        }
+        Event::Resized { counted, found } if counted == found => {
+            tracing::info!("the topic has {found} partitions again, as this member counts");
+        }
+        Event::Resized { counted, found: 0 } => tracing::warn!(
+            "the topic is gone: this member counts {counted} partitions. Make it again with as many, and restart all members"
+        ),
+        Event::Resized { counted, found } => tracing::warn!(
+            "the topic has {found} partitions by now, and this member counts {counted}: the number must not change while a \
+             group uses it. Members go on with {counted}; restart all of them at once to use {found}"
+        ),
+        Event::Agrees => tracing::info!("no member of the group goes by another layout any more"),
         event => tracing::debug!(?event, "told"),
     }
 }

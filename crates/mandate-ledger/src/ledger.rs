@@ -70,16 +70,15 @@ pub enum LedgerError {
          protocol"
     )]
     Untold(&'static str),
-    /// A protocol in which nothing proves who owns a partition.
-    #[error(
-        "nothing can be led exclusively in the consumer protocol (group.protocol=consumer): its offset commits do not extend \
-         the session, so that one that was taken does not prove that nobody else has the partition by now; use the \
-         classic protocol, or non-exclusive mode"
-    )]
-    CannotExclude,
     /// A setting that the engine decides.
     #[error("{0} is decided by the engine, and cannot be set")]
     Owned(String),
+    /// A way to prove who one is for which nothing here can get a token.
+    #[error(
+        "sasl.mechanism=OAUTHBEARER needs a token, and this program cannot get one: it has no OpenID Connect, no AWS IAM and \
+         no Microsoft Entra. Use SASL with PLAIN or SCRAM, or client certificates"
+    )]
+    NoToken,
     /// A setting that the client does not know or take.
     #[error("the client does not take a setting: {0}")]
     Setting(String),
@@ -118,6 +117,12 @@ pub enum LedgerError {
         /// What went wrong.
         reason: String,
     },
+    /// No broker answers: it may not be there yet.
+    #[error("could not reach the broker: {reason}")]
+    Unreachable {
+        /// What went wrong.
+        reason: String,
+    },
     /// Another process has taken this member's static name.
     #[error(
         "another process has joined the group as {0} (group.instance.id), and replaces this one for good: give each process a \
@@ -127,4 +132,11 @@ pub enum LedgerError {
     /// The client gave up for good.
     #[error("the client has failed for good: {0}")]
     Fatal(String),
+}
+
+impl LedgerError {
+    /// Whether it stays, however long one waits and tries again.
+    pub fn is_final(&self) -> bool {
+        !matches!(self, LedgerError::Unreachable { .. })
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mandate_proto::identity::Term;
-use mandate_proto::neli::{Event, Holding, Layout, Partition, RoleId};
+use mandate_proto::neli::{Event, Holding, Layout, Mode, Partition, RoleId};
 use mandate_proto::time::Instant;
 use mandate_runtime::clock::Clock;
 use mandate_runtime::{Election, Office};
@@ -45,11 +45,17 @@ pub(crate) struct Board {
 }
 
 impl Board {
-    pub(crate) fn new(clock: Clock, layout: Layout) -> Arc<Self> {
+    pub(crate) fn new(clock: Clock, layout: Layout, mode: Mode) -> Arc<Self> {
         let slots = (0..layout.partitions()).map(|_| Slot::default()).collect();
         let (changes, _) = broadcast::channel(CHANGES);
-        let noted = Mutex::new(Noted::new(layout));
+        let noted = Mutex::new(Noted::new(layout, mode));
         Arc::new(Board { clock, layout, slots, idle: Notify::new(), changes, noted })
+    }
+
+    /// Where a role is led; nowhere, if there is no such role.
+    fn slot_of(&self, role: RoleId) -> Option<&Slot> {
+        let is_one = role.get() < self.layout.roles();
+        is_one.then(|| self.slot(self.layout.partition_of(role))).flatten()
     }
 
     fn slot(&self, partition: Partition) -> Option<&Slot> {
@@ -133,9 +139,9 @@ const SHUTDOWN: Duration = Duration::from_secs(2);
 
 impl Roles {
     /// Whether this member leads the role now. In exclusive mode no other's answer is yes at the same
-    /// instant, given clocks within the drift allowance.
+    /// instant, given clocks within the drift allowance. A role beyond the number of roles is led by nobody.
     pub fn is_leader(&self, role: RoleId) -> bool {
-        let slot = self.board.slot(self.board.layout.partition_of(role));
+        let slot = self.board.slot_of(role);
         let until = slot.map_or(0, |slot| slot.until.load(Ordering::SeqCst));
         // Read before the clock, so that a later deadline is not compared with an earlier time.
         until > 0 && self.board.clock.now() < Instant::from_nanos(until)
@@ -144,7 +150,7 @@ impl Roles {
     /// The term under which this member leads the role now: what is to be sent along with whatever the leader does.
     /// Zero in non-exclusive mode, which has none.
     pub fn term(&self, role: RoleId) -> Option<Term> {
-        let slot = self.board.slot(self.board.layout.partition_of(role))?;
+        let slot = self.board.slot_of(role)?;
         let term = slot.term.load(Ordering::SeqCst);
         let leads = self.is_leader(role);
         let is_same = slot.term.load(Ordering::SeqCst) == term;
@@ -163,7 +169,7 @@ impl Roles {
     pub fn begin(&self, role: RoleId) -> Option<Work> {
         let partition = self.board.layout.partition_of(role);
         // Counted before it is asked: whoever ends leadership looks in the other order.
-        self.board.slot(partition)?.working.fetch_add(1, Ordering::SeqCst);
+        self.board.slot_of(role)?.working.fetch_add(1, Ordering::SeqCst);
         let work = Work { board: self.board.clone(), partition };
         self.is_leader(role).then_some(work)
     }
@@ -216,6 +222,15 @@ impl Roles {
         let _ = tokio::time::timeout(SHUTDOWN, ended.wait_for(Option::is_some)).await;
     }
 
+    /// Waits until the member has ended, and says why.
+    pub async fn until_ended(&self) -> String {
+        let mut ended = self.ended.clone();
+        match ended.wait_for(Option::is_some).await {
+            Ok(reason) => reason.clone().unwrap_or_default(),
+            Err(_) => "its driver is gone".to_owned(),
+        }
+    }
+
     /// Why the member has ended, if it has: use after that finds nothing led.
     pub fn ended(&self) -> Option<String> {
         self.ended.borrow().clone()
@@ -246,7 +261,7 @@ mod tests {
 
     fn roles() -> Roles {
         let layout = Layout::new(NonZeroU32::new(4).unwrap(), 10);
-        let board = Board::new(Clock::start(), layout);
+        let board = Board::new(Clock::start(), layout, Mode::Exclusive);
         let (stop, _) = watch::channel(Stop::default());
         let (_, ended) = watch::channel(None);
         let (elections, _) = mpsc::unbounded_channel();
@@ -265,6 +280,9 @@ mod tests {
         roles.board.publish(partition, holding(&roles, 7, Duration::from_secs(60)));
         assert_eq!(roles.owned(), [1, 5, 9].map(RoleId::new));
         assert_eq!(roles.term(RoleId::new(5)), Some(Term::new(7)));
+        let beyond = RoleId::new(13);
+        assert_eq!((roles.is_leader(beyond), roles.term(beyond)), (false, None), "there are 10");
+        assert!(roles.begin(beyond).is_none() && !roles.board.is_working(partition));
         roles.board.publish(partition, holding(&roles, 7, Duration::ZERO));
         assert!(!roles.is_leader(RoleId::new(5)), "by the clock alone");
         roles.board.publish(partition, None);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mandate_proto::identity::Term;
-use mandate_proto::neli::{Event, Layout, Loss, Partition};
+use mandate_proto::neli::{Agreement, Event, Layout, Loss, Mode, Partition};
 use mandate_proto::time::Instant;
 
 /// What a member can say of itself now.
@@ -15,6 +15,12 @@ pub struct Standing {
     pub waits_for: Option<Duration>,
     /// Whether that is longer than any member may hold it up: the barrier is stuck.
     pub is_stuck: bool,
+    /// What this member goes by.
+    pub agreement: Agreement,
+    /// What another member goes by and because of which this one does not lead, if there is one.
+    pub disagrees_with: Option<Agreement>,
+    /// How many partitions the ledger has by now, if not as many as this member counts.
+    pub other_size: Option<u32>,
     /// What has happened since it was started.
     pub counts: Counts,
 }
@@ -68,6 +74,8 @@ pub struct Counts {
     pub overran: u64,
     /// A request failed, or its outcome is unknown.
     pub failed: u64,
+    /// A member with another layout or mode was found.
+    pub disagreed: u64,
 }
 
 /// What is noted as it happens.
@@ -76,6 +84,9 @@ pub(crate) struct Noted {
     partitions: Vec<Of>,
     waits_since: Option<Instant>,
     is_stuck: bool,
+    agreement: Agreement,
+    disagrees_with: Option<Agreement>,
+    other_size: Option<u32>,
     counts: Counts,
 }
 
@@ -87,8 +98,12 @@ struct Of {
 }
 
 impl Noted {
-    pub(crate) fn new(layout: Layout) -> Self {
+    pub(crate) fn new(layout: Layout, mode: Mode) -> Self {
+        let (partitions, roles) = (layout.partitions(), layout.roles());
         Noted {
+            agreement: Agreement { partitions, roles, mode },
+            disagrees_with: None,
+            other_size: None,
             partitions: vec![Of::default(); layout.partitions() as usize],
             waits_since: None,
             is_stuck: false,
@@ -115,7 +130,8 @@ impl Noted {
             }
             Event::DrainOverran { .. } => counts.overran += 1,
             Event::Failed { .. } => counts.failed += 1,
-            Event::WentBack { .. } | Event::Left => {}
+            Event::Disagrees { .. } => counts.disagreed += 1,
+            Event::WentBack { .. } | Event::Agrees | Event::Resized { .. } | Event::Left => {}
         }
         let of = event.partition().and_then(|one| self.partitions.get_mut(one.get() as usize));
         match (of, event) {
@@ -126,6 +142,11 @@ impl Noted {
             (Some(of), Event::Dry { .. }) => of.dry_since = Some(now),
             _ => {}
         }
+    }
+
+    /// Takes note of what another member goes by, if it keeps this one from leading, and of another size of the ledger.
+    pub(crate) fn disagrees_with(&mut self, theirs: Option<Agreement>, other_size: Option<u32>) {
+        (self.disagrees_with, self.other_size) = (theirs, other_size);
     }
 
     /// Takes note of what is assigned, and since when that is waited for.
@@ -169,6 +190,9 @@ impl Noted {
             partitions: partitions.map(standing).collect(),
             waits_for: self.waits_since.map(|since| now.since(since)),
             is_stuck: self.is_stuck,
+            agreement: self.agreement,
+            disagrees_with: self.disagrees_with,
+            other_size: self.other_size,
             counts: self.counts,
         }
     }
@@ -185,7 +209,7 @@ mod tests {
 
     fn noted() -> (Noted, Layout) {
         let layout = Layout::new(NonZeroU32::new(2).unwrap(), 5);
-        (Noted::new(layout), layout)
+        (Noted::new(layout, Mode::Exclusive), layout)
     }
 
     #[test]

@@ -198,9 +198,6 @@ fn processes_that_are_killed_or_stopped_are_replaced_and_no_two_lead_at_once() {
         }
         group.until("all roles are led", |leaders| leaders.len() == ROLES as usize);
     }
-    // Two sessions and a few round trips, on a host on which much else may be done.
-    let longest = took.iter().max().copied().unwrap_or_default();
-    assert!(longest < SESSION * 12, "{took:?}");
     judge(&group.all);
     took.sort();
     println!(

@@ -23,6 +23,6 @@ pub mod service;
 pub mod watchdog;
 
 pub use driver::{
-    Answer, Driver, DriverConfig, DriverStatus, Gate, Messenger, NotDriven, Order, Pass, Refusal,
-    Request,
+    Answer, Driver, DriverConfig, DriverStatus, Ended, Gate, Messenger, NotDriven, Order, Pass,
+    Refusal, Request,
 };

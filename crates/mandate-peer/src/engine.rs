@@ -12,7 +12,9 @@ use mandate_runtime::transport::{Delivery, Inbound, Transport};
 use mandate_runtime::{Election, Protocol, Setup, Start, StartError};
 use tokio::sync::mpsc;
 
-use crate::links::{Identity, IdentityFiles, LinkError, LinkEvent, Links, LinksConfig, Renewal};
+use crate::links::{
+    Identity, IdentityFiles, LinkError, LinkEvent, Links, LinksConfig, Renewal, Settings,
+};
 
 /// Frames that wait for the driver, which is busy only while it writes to disk.
 const INBOX: usize = 1024;
@@ -59,26 +61,27 @@ pub struct Peer {
 impl Peer {
     /// Starts a member on the current tokio runtime.
     pub async fn start(setup: PeerSetup) -> Result<Self, PeerError> {
-        let (links, events) = Links::start(LinksConfig {
-            group: setup.group.clone(),
-            me: setup.protocol.me(),
-            listen: setup.listen,
-            peers: setup.peers,
-            identity: setup.identity,
-            version: version(&setup.protocol),
-        })
-        .await?;
-        let (inbox, inbound) = mpsc::channel(INBOX);
-        let transport = Arc::new(Carrier(links.clone()));
-        let PeerSetup { protocol, group, state, start, .. } = setup;
-        let started = Election::start(Setup { protocol, group, state, start }, transport, inbound);
-        let election = match started {
-            Ok(election) => election,
-            Err(error) => {
-                links.close().await;
-                return Err(error.into());
-            }
+        let PeerSetup { group, listen, peers, identity, protocol, state, start } = setup;
+        let (me, version, settings) = (protocol.me(), version(&protocol), settings(&protocol));
+        let keeps_votes = matches!(protocol, Protocol::Pole(_));
+        // First: the links show whose state it is.
+        let prepared = Election::prepare(Setup { protocol, group: group.clone(), state, start })?;
+        let disk = prepared.disk();
+        let links = LinksConfig {
+            group,
+            me,
+            listen,
+            peers,
+            identity,
+            version,
+            settings,
+            disk,
+            start,
+            keeps_votes,
         };
+        let (links, events) = Links::start(links).await?;
+        let (inbox, inbound) = mpsc::channel(INBOX);
+        let election = prepared.start(Arc::new(Carrier(links.clone())), inbound);
         tokio::spawn(pass_on(events, inbox));
         Ok(Peer { election, links })
     }
@@ -124,6 +127,20 @@ fn version(protocol: &Protocol) -> u32 {
     }
 }
 
+/// What members must have alike, so that they may count each other's votes, and what is hardly meant to differ.
+fn settings(protocol: &Protocol) -> Settings {
+    let (Protocol::Pole(config), Some(agreed)) = (protocol, protocol.agreed()) else {
+        return Settings::default();
+    };
+    let settings = Settings::new(config.digest(), config.members(), &agreed.guarantee)
+        .with("oracle", config.oracle())
+        .with("detection", format_args!("{:?}", config.detect()));
+    match config.guarantee().lease() {
+        lease if lease.is_zero() => settings,
+        lease => settings.with("lease", format_args!("{lease:?}")),
+    }
+}
+
 /// Links, as a driver sees them.
 struct Carrier(Links);
 
@@ -143,7 +160,11 @@ async fn pass_on(mut events: mpsc::Receiver<LinkEvent>, inbox: mpsc::Sender<Inbo
         let inbound = match event {
             LinkEvent::Received { from, frame } => Inbound::Received { from, frame },
             LinkEvent::Up { member } => Inbound::Up { member },
-            LinkEvent::Broken { member } => Inbound::Broken { member },
+            LinkEvent::WatchBroke { member } | LinkEvent::Broken { member } => {
+                Inbound::Broken { member }
+            }
+            LinkEvent::Twin { member } => Inbound::Twin { member },
+            LinkEvent::Differs { member, config } => Inbound::Differs { member, config },
             // The links have logged it, once.
             LinkEvent::Refused { .. } => continue,
         };

@@ -50,7 +50,7 @@ impl Group {
                 .unwrap()
                 .with_oracle("latency/10ms, history".parse().unwrap());
             let lifetime = Lifetime::new(u64::from(id) << 40);
-            let boot = Boot { stored: None, is_new: true, lifetime };
+            let boot = Boot { stored: None, is_new: true, is_changed: false, lifetime };
             let mut effects = Effects::new();
             let mut member = Member::start(config, boot, group.now, &mut effects);
             let figures = Figures { history: Some(7), requests: 100.0, application: None };
@@ -234,9 +234,10 @@ fn heartbeat((mut member, now, term): (Member, Instant, Term)) -> Member {
 #[library_benchmark]
 #[bench::of_five(Group::settled().follower())]
 fn ping((mut member, now, _): (Member, Instant, Term)) -> Member {
+    let config = member.config().digest();
     feed(&mut member, now, |number| Input::Received {
         from: LEADER,
-        message: Message::Ping { number, requests: 100.0, interval: None },
+        message: Message::Ping { number, requests: 100.0, interval: None, config },
     });
     member
 }
@@ -260,8 +261,9 @@ fn proposal((mut member, now, term): (Member, Instant, Term)) -> Member {
 #[library_benchmark]
 #[bench::of_five(Group::settled().follower())]
 fn claim((mut member, now, term): (Member, Instant, Term)) -> Member {
+    let config = member.config().digest();
     feed(&mut member, now, |i| {
-        let id = ClaimId { life: Lifetime::new(1), count: i };
+        let id = ClaimId { life: Lifetime::new(1), count: i, config };
         let term = Term::new(term.get() + 1 + i);
         let message = installation::Message::Claim { term, id, lease: Duration::ZERO, freed: None };
         Input::Received { from: MemberId::new(3), message: Message::Installation(message) }

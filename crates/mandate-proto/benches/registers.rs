@@ -40,12 +40,13 @@ impl Pair {
             successors: [MemberId::new(1)].into_iter().collect(),
             round: config.round(),
             lease: config.lease(config.round()),
+            guarantee: config.guarantee(),
         };
         let row = Control {
             protocol: PROTOCOL,
             version: Version { term: Term::new(1), beat: 0 },
             leader: leader.map(holder),
-            reason: Reason::First,
+            reason: Reason::Silence,
             published,
             preferred: None,
         };

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! loop {
-//!     carry_out(effects.drain());             // what follows a Persist waits until it is durable
+//!     carry_out(effects.drain());             // what follows a Persist waits until it is durable: persisted(now())
 //!     select! { biased;                       // what has arrived goes before what is due
 //!         input = inputs.next()               => machine.handle(input, now(), &mut effects),
 //!         _ = sleep_until(machine.deadline()) => machine.handle_timeout(now(), &mut effects),
@@ -40,8 +40,13 @@ pub trait Machine {
     /// its timer due and its mail waiting, and should read before it judges.
     fn handle_timeout(&mut self, now: Instant, effects: &mut Effects<Self::Effect>);
 
+    /// The first write that was asked for and not reported yet is durable. The driver calls it after each
+    /// [`Effect::Persist`], before it goes on to the effects behind it. Machines measure their disks by it; what is
+    /// safe does not rest on it.
+    fn persisted(&mut self, _now: Instant) {}
+
     /// When [`handle_timeout`](Machine::handle_timeout) wants to be called next, if ever.
-    /// It may change with every call of the other two.
+    /// It may change with every call of the other ones.
     fn deadline(&self) -> Option<Instant>;
 }
 

@@ -15,10 +15,10 @@ use serde::de::DeserializeOwned;
 
 use crate::neli;
 use crate::nfd_l;
-use crate::pole::member;
+use crate::pole::member::{self, Handover};
 
 /// Rises with every change of a message.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// No frame is longer.
 pub const MAX_BYTES: usize = 256;
@@ -42,6 +42,9 @@ impl Wire for member::Message {
             member::Message::Ping { requests, .. } | member::Message::Pong { requests, .. } => {
                 requests.is_finite() && *requests >= 0.0
             }
+            member::Message::Handover {
+                why: Handover::Better { present, predicted, .. }, ..
+            } => present.is_finite() && predicted.is_finite(),
             _ => true,
         }
     }
@@ -67,10 +70,12 @@ pub enum Malformed {
 /// Appends a message to `bytes`.
 ///
 /// ```
+/// use mandate_proto::pole::installation::ConfigDigest;
 /// use mandate_proto::pole::member::Message;
 /// use mandate_proto::wire::{decode, encode};
 ///
-/// let ping = Message::Ping { number: 7, requests: 120.0, interval: None };
+/// let config = ConfigDigest::new(9);
+/// let ping = Message::Ping { number: 7, requests: 120.0, interval: None, config };
 /// let mut bytes = Vec::new();
 /// encode(&ping, &mut bytes);
 /// assert_eq!(decode(&bytes), Ok(ping));

@@ -9,8 +9,10 @@ use mandate_proto::identity::{Lifetime, MemberId, Term};
 use mandate_proto::machine::{Effects, Machine};
 use mandate_proto::nfd_l;
 use mandate_proto::oracle::{Measure, Measured, NoScore, Standing};
-use mandate_proto::pole::installation::{self, Boot, ClaimId, Freed, Guarantee, Promised};
-use mandate_proto::pole::member::{Config, Effect, Input, Member, Message, Moves};
+use mandate_proto::pole::installation::{
+    self, Boot, ClaimId, ConfigDigest, Freed, Guarantee, Promised,
+};
+use mandate_proto::pole::member::{Config, Effect, Handover, Input, Member, Message, Moves};
 use mandate_proto::pole::selection::{self, Proposal};
 use mandate_proto::score::Score;
 use mandate_proto::time::Instant;
@@ -69,13 +71,24 @@ fn standing() -> impl Strategy<Value = Standing> {
 }
 
 fn promised() -> impl Strategy<Value = Promised> {
-    (term(), prop::option::of(member()), life(), duration(), any::<bool>()).prop_map(
-        |(term, to, life, lease, recovered)| Promised { term, to, life, lease, recovered },
+    (term(), prop::option::of(member()), life(), duration(), any::<[bool; 2]>()).prop_map(
+        |(term, to, life, lease, [recovered, released])| Promised {
+            term,
+            to,
+            life,
+            lease,
+            recovered,
+            released,
+        },
     )
 }
 
+fn digest() -> impl Strategy<Value = ConfigDigest> {
+    number().prop_map(ConfigDigest::new)
+}
+
 fn claim_id() -> impl Strategy<Value = ClaimId> {
-    (life(), number()).prop_map(|(life, count)| ClaimId { life, count })
+    (life(), number(), digest()).prop_map(|(life, count, config)| ClaimId { life, count, config })
 }
 
 fn selection_message() -> impl Strategy<Value = selection::Message> {
@@ -100,7 +113,12 @@ fn installation_message() -> impl Strategy<Value = installation::Message> {
             life,
             next
         }),
-        (life(), any::<u32>()).prop_map(|(life, round)| M::Ask { life, round }),
+        (life(), any::<u32>(), digest()).prop_map(|(life, round, config)| M::Ask {
+            life,
+            round,
+            config
+        }),
+        term().prop_map(|term| M::Behind { term }),
         (life(), any::<u32>(), life(), prop::option::of(promised()))
             .prop_map(|(life, round, by, promised)| M::Report { life, round, by, promised }),
     ]
@@ -110,17 +128,34 @@ fn message() -> impl Strategy<Value = Message> {
     let rate = || prop_oneof![0.0..1e6, Just(f64::MAX)];
     let beat = (any::<i64>(), duration())
         .prop_map(|(label, interval)| Beat { label: Label::from_nanos(label), interval });
-    let pong = (number(), rate(), life(), any::<bool>(), prop::option::of(measured()));
-    let ping = (number(), rate(), prop::option::of(duration()));
+    let pong =
+        (number(), rate(), life(), any::<bool>(), prop::option::of(measured()), digest(), term());
+    let ping = (number(), rate(), prop::option::of(duration()), digest());
     prop_oneof![
-        ping.prop_map(|(number, requests, interval)| Message::Ping { number, requests, interval }),
-        pong.prop_map(|(number, requests, life, has_vote, standing)| {
-            Message::Pong { number, requests, life, has_vote, standing }
+        ping.prop_map(|(number, requests, interval, config)| {
+            Message::Ping { number, requests, interval, config }
+        }),
+        pong.prop_map(|(number, requests, life, has_vote, standing, config, promised)| {
+            Message::Pong { number, requests, life, has_vote, standing, config, promised }
         }),
         (term(), beat).prop_map(|(term, beat)| Message::Heartbeat { term, beat }),
         selection_message().prop_map(Message::Selection),
         installation_message().prop_map(Message::Installation),
+        (term(), member(), handover()).prop_map(|(term, to, why)| Message::Handover {
+            term,
+            to,
+            why
+        }),
     ]
+}
+
+fn handover() -> impl Strategy<Value = Handover> {
+    let better = (-1e9..1e9, -1e9..1e9).prop_map(|(present, predicted)| Handover::Better {
+        measure: Measure::Latency,
+        present,
+        predicted,
+    });
+    prop_oneof![Just(Handover::Asked), better]
 }
 
 #[derive(Clone, Debug)]
@@ -155,7 +190,7 @@ fn start(guarantee: Guarantee, effects: &mut Effects<Effect>) -> Member {
         .and_then(|config| config.with_mistakes(detect * 1000, detect, Duration::from_millis(5)))
         .unwrap()
         .with_oracle("latency/10ms, history".parse().unwrap());
-    let boot = Boot { stored: None, is_new: true, lifetime: Lifetime::new(3) };
+    let boot = Boot { stored: None, is_new: true, is_changed: false, lifetime: Lifetime::new(3) };
     Member::start(config, boot, Instant::ORIGIN, effects)
 }
 
@@ -169,7 +204,12 @@ fn nothing_longer_than_a_message_is_read() {
 #[test]
 fn numbers_that_no_member_sends_are_refused() {
     for requests in [f64::NAN, f64::INFINITY, -1.0] {
-        let bytes = bytes_of(&Message::Ping { number: 1, requests, interval: None });
+        let bytes = bytes_of(&Message::Ping {
+            number: 1,
+            requests,
+            interval: None,
+            config: ConfigDigest::new(1),
+        });
         assert_eq!(decode::<Message>(&bytes), Err(Malformed::Unsound));
     }
 }

@@ -11,9 +11,10 @@ use mandate_proto::wire;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
+use crate::disk::Disk;
 use crate::durable::DurableFile;
 use crate::election::Status;
-use crate::event::Figures;
+use crate::event::{Event, Figures};
 use crate::office::{Command, Held, Office};
 use crate::protocol::Spoken;
 use crate::seat::QUEUE;
@@ -88,6 +89,10 @@ impl<M: Spoken> Driver<M> {
 
     fn receive(&mut self, arrived: Inbound) {
         let now = self.now();
+        if let Inbound::Twin { member } = arrived {
+            let held = self.held();
+            return self.office.tell(Event::Twin { member }, held);
+        }
         let Inbound::Received { from, frame } = &arrived else {
             if let Some(input) = M::link(&arrived) {
                 self.machine.handle(input, now, &mut self.effects);
@@ -133,7 +138,7 @@ impl<M: Spoken> Driver<M> {
                 let _ = done.send(self.status(now));
             }
             Command::Stop => {
-                self.machine.handle(M::resign(), now, &mut self.effects);
+                self.machine.handle(M::stop(), now, &mut self.effects);
                 self.carry_out().await?;
                 return Err(Stopped);
             }
@@ -191,13 +196,16 @@ impl<M: Spoken> Driver<M> {
     /// Writes, for as long as it takes: what follows rests on it. Meanwhile this member says nothing to the
     /// others, who will do without it; questions are answered.
     async fn persist(&mut self, stable: M::Stable) -> Result<(), Stopped> {
-        let write = write(self.durable.clone(), stable);
+        let write = write(self.durable.clone(), self.office.disk(), stable);
         tokio::pin!(write);
         loop {
             let has_room = self.deferred.len() < QUEUE;
             tokio::select! {
                 biased;
-                () = &mut write => return Ok(()),
+                () = &mut write => {
+                    self.machine.persisted(self.now());
+                    return Ok(());
+                }
                 command = self.office.next_if(has_room) => match command {
                     Command::Status { done } => {
                         let _ = done.send(self.status(self.now()));
@@ -229,18 +237,26 @@ impl<M: Spoken> Driver<M> {
 /// Tries until it is done.
 async fn write<T: serde::Serialize + Clone + Send + Sync + 'static>(
     durable: Arc<DurableFile>,
+    disk: Disk,
     stable: T,
 ) {
     let mut pause = Duration::from_millis(50);
+    disk.begin();
     loop {
         let (durable, stable) = (durable.clone(), stable.clone());
         match tokio::task::spawn_blocking(move || durable.store(&stable)).await {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => tracing::error!(
-                %error,
-                "the state could not be written; this member is silent until it can be"
-            ),
-            Err(error) => tracing::error!(%error, "the write of the state did not end"),
+            Ok(Ok(())) => return disk.done(),
+            Ok(Err(error)) => {
+                tracing::error!(
+                    %error,
+                    "could not write the state: this member is silent until it can; free space, or mend the disk"
+                );
+                disk.failed(error.to_string());
+            }
+            Err(error) => {
+                tracing::error!(%error, "the write of the state did not end");
+                disk.failed(error.to_string());
+            }
         }
         sleep(pause).await;
         pause = (pause * 2).min(MAX_RETRY);

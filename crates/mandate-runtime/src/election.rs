@@ -1,7 +1,8 @@
 //! The handle of an election: what an application holds, whatever engine elects.
 
+use std::fs::File;
 use std::future::Future;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use mandate_proto::detector::quality::Detection;
@@ -9,16 +10,18 @@ use mandate_proto::identity::{Lifetime, MemberId, Term};
 use mandate_proto::machine::Effects;
 use mandate_proto::nfd_l;
 use mandate_proto::nfd_l::NfdL;
-use mandate_proto::oracle::{Standing, View};
+use mandate_proto::oracle::{Standing, View, quorum};
 use mandate_proto::pole::installation;
-use mandate_proto::pole::member::Member;
+use mandate_proto::pole::member::{self, Member};
 use mandate_proto::time::WallTime;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
+use crate::disk::DiskHealth;
 use crate::driver::Driver;
-use crate::durable::{DurableError, DurableFile, Owner};
+use crate::durable::{Agreed, DurableError, DurableFile, Owner};
 use crate::event::{Event, Figures, NoTransfer, Record};
 use crate::mandate::Mandate;
 use crate::office::Office;
@@ -41,6 +44,9 @@ pub enum Start {
     New,
     /// Its disk was lost: it has no vote until all others have told it what they promised.
     Lost,
+    /// The list of members, or the guarantee, was changed while all members were stopped, or this member is new in such a
+    /// group. It has no vote until all others of the new list have told it what they promised.
+    Changed,
 }
 
 /// How a member is set up.
@@ -74,6 +80,39 @@ pub enum StartError {
          if it is to forget everything, and only then, move that file away"
     )]
     HasState(std::path::PathBuf),
+    /// The group was another when the state was written.
+    #[error(
+        "{path} was written with {before}, and now the configuration says {now}. Members that count votes among \
+         different members elect two leaders. Correct the configuration; or, to change it: stop all members, \
+         wait for a lease, edit the configuration of all, and start all of them with --members-changed"
+    )]
+    Differs {
+        /// The state.
+        path: std::path::PathBuf,
+        /// What it was written with.
+        before: Box<Agreed>,
+        /// What is configured.
+        now: Box<Agreed>,
+    },
+    /// A change of members after which nobody may remember what was promised.
+    #[error(
+        "of the members {before} only {kept} are in the new list, and {needed} are needed, so that one of them knows the \
+         highest term. Change the list in several steps"
+    )]
+    TooFewKept {
+        /// The old list.
+        before: String,
+        /// How many of them are kept.
+        kept: usize,
+        /// How many must be.
+        needed: usize,
+    },
+    /// A lost disk in a group of one.
+    #[error(
+        "this group has one member, so there is nobody to ask what the lost disk held. Start it with --new: terms begin \
+         at 1 again, so whatever refuses lower terms must be told to forget the old ones"
+    )]
+    NobodyToAsk,
     /// The system gave no random number.
     #[error("the system gave no random number: {0}")]
     Random(getrandom::Error),
@@ -146,7 +185,9 @@ pub struct Status {
 /// [shut down](Election::shutdown) or when the last handle is dropped.
 #[derive(Clone, Debug)]
 pub struct Election {
-    post: Post,
+    pub(crate) post: Post,
+    /// Its state, where it has one, for as long as the member runs.
+    durable: Weak<DurableFile>,
 }
 
 /// Sees what a member sees, and cannot do anything: it never contends, and does not keep the member running.
@@ -181,35 +222,47 @@ impl Election {
         transport: Arc<dyn Transport>,
         inbound: mpsc::Receiver<Inbound>,
     ) -> Result<Self, StartError> {
+        Ok(Election::prepare(setup)?.start(transport, inbound))
+    }
+
+    /// Opens and locks a member's state, and starts nothing yet: for engines whose links show whose state it is.
+    pub fn prepare(setup: Setup) -> Result<Prepared, StartError> {
         let lifetime = Lifetime::new(getrandom::u64().map_err(StartError::Random)?);
         let me = setup.protocol.me();
         let others = setup.protocol.members().iter().copied().filter(|id| *id != me).collect();
-        let (election, office) = Office::open(setup.protocol.guarantee().lease());
-        let now = office.now();
-        match setup.protocol.clone() {
+        let lease = setup.protocol.guarantee().lease();
+        let (durable, machine) = match &setup.protocol {
             Protocol::Pole(config) => {
+                if setup.start == Start::Lost && config.members().len() == 1 {
+                    return Err(StartError::NobodyToAsk);
+                }
                 let (durable, stored) = open(&setup)?;
-                let is_new = setup.start == Start::New;
-                let boot = installation::Boot { stored, is_new, lifetime };
-                let mut effects = Effects::new();
-                let machine = Member::start(config, boot, now, &mut effects);
-                let parts = Parts { durable, transport, others, office };
-                run(machine, effects, parts, inbound);
+                let boot = installation::Boot {
+                    stored,
+                    is_new: setup.start == Start::New,
+                    is_changed: setup.start == Start::Changed,
+                    lifetime,
+                };
+                (durable, Booted::Pole(Box::new((config.clone(), boot))))
             }
             Protocol::NfdL { config, .. } => {
                 let (durable, stored) = open(&setup)?;
                 let boot = nfd_l::Boot { stored, wall: calendar(), lifetime };
-                let mut effects = Effects::new();
-                let machine = NfdL::start(config, boot, now, &mut effects);
-                let parts = Parts { durable, transport, others, office };
-                run(machine, effects, parts, inbound);
+                (durable, Booted::NfdL(Box::new((*config, boot))))
             }
-        }
-        Ok(election)
+        };
+        Ok(Prepared { durable, others, lease, machine })
     }
 
     pub(crate) fn new(post: Post) -> Self {
-        Election { post }
+        Election { post, durable: Weak::new() }
+    }
+
+    /// The lock of this member's state, shared: no process takes part as this member before every copy is closed. For a
+    /// process that acts on the member's mandate and may outlive this one. `None` if the member has no state of its own,
+    /// has ended, or the system gives no more files.
+    pub fn state_lock(&self) -> Option<File> {
+        self.durable.upgrade()?.lock_copy().ok()
     }
 
     /// One that sees what this member sees, and cannot do anything.
@@ -271,11 +324,14 @@ impl Election {
         F: Future<Output = T>,
     {
         let mandate = self.led().await?;
+        let lost = LeadError::Lost { term: mandate.term() };
         let given_back = self.post.given_back.clone();
         let _resign = ResignOnDrop { given_back, mandate: mandate.clone() };
+        // Given back when the work has been dropped.
+        let _loan = mandate.lend().ok_or(lost)?;
         tokio::select! {
             biased;
-            () = self.lost(&mandate) => Err(LeadError::Lost { term: mandate.term() }),
+            () = self.lost(&mandate) => Err(lost),
             done = work(mandate.clone()) => Ok(done),
         }
     }
@@ -321,6 +377,12 @@ impl Election {
         timeout(STATUS, answer).await.ok()?
     }
 
+    /// How the writes of this member's state go. Asked of nobody: the driver may be waiting for its disk.
+    /// Nothing was written where an engine keeps no state of its own.
+    pub fn disk(&self) -> DiskHealth {
+        self.post.disk.health()
+    }
+
     /// Gives leadership back and stops the member. Bounded: after two seconds it is let go.
     pub async fn shutdown(&self) {
         let stopped = async {
@@ -331,9 +393,60 @@ impl Election {
     }
 }
 
+/// A member whose state is open and locked, and that does not run yet.
+#[derive(Debug)]
+pub struct Prepared {
+    durable: Arc<DurableFile>,
+    others: Vec<MemberId>,
+    lease: Option<Duration>,
+    machine: Booted,
+}
+
+/// What a machine starts from.
+#[derive(Debug)]
+enum Booted {
+    Pole(Box<(member::Config, installation::Boot)>),
+    NfdL(Box<(nfd_l::Config, nfd_l::Boot)>),
+}
+
+impl Prepared {
+    /// The random number of the state's file; see [`DurableFile::disk`].
+    pub fn disk(&self) -> u64 {
+        self.durable.disk()
+    }
+
+    /// Starts the member on the current tokio runtime.
+    pub fn start(
+        self,
+        transport: Arc<dyn Transport>,
+        inbound: mpsc::Receiver<Inbound>,
+    ) -> Election {
+        let Prepared { durable, others, lease, machine } = self;
+        let (mut election, office) = Office::open(lease);
+        election.durable = Arc::downgrade(&durable);
+        let now = office.now();
+        let parts = Parts { durable, transport, others, office };
+        match machine {
+            Booted::Pole(booted) => {
+                let (config, boot) = *booted;
+                let mut effects = Effects::new();
+                let machine = Member::start(config, boot, now, &mut effects);
+                run(machine, effects, parts, inbound);
+            }
+            Booted::NfdL(booted) => {
+                let (config, boot) = *booted;
+                let mut effects = Effects::new();
+                let machine = NfdL::start(config, boot, now, &mut effects);
+                run(machine, effects, parts, inbound);
+            }
+        }
+        election
+    }
+}
+
 /// What a driver is made of, besides its machine.
 struct Parts {
-    durable: DurableFile,
+    durable: Arc<DurableFile>,
     transport: Arc<dyn Transport>,
     others: Vec<MemberId>,
     office: Office,
@@ -351,7 +464,7 @@ fn run<M: Spoken>(
         machine,
         effects,
         office: parts.office,
-        durable: Arc::new(parts.durable),
+        durable: parts.durable,
         transport: parts.transport,
         others: parts.others,
         deferred: Default::default(),
@@ -361,14 +474,50 @@ fn run<M: Spoken>(
 }
 
 /// Opens what the member must not forget, and sees whether that is as it should be.
-fn open<T: DeserializeOwned>(setup: &Setup) -> Result<(DurableFile, Option<T>), StartError> {
+fn open<T: DeserializeOwned + Serialize>(
+    setup: &Setup,
+) -> Result<(Arc<DurableFile>, Option<T>), StartError> {
     let owner = Owner { group: setup.group.clone(), member: setup.protocol.me().to_string() };
-    let (durable, stored) = DurableFile::open::<T>(&setup.state, owner)?;
+    let (mut durable, stored) = DurableFile::open::<T>(&setup.state, owner)?;
     match (setup.start, stored.is_some()) {
-        (Start::Stored, false) => Err(StartError::NoState(setup.state.clone())),
-        (Start::New | Start::Lost, true) => Err(StartError::HasState(setup.state.clone())),
-        _ => Ok((durable, stored)),
+        (Start::Stored, false) => return Err(StartError::NoState(setup.state.clone())),
+        (Start::New | Start::Lost, true) => {
+            return Err(StartError::HasState(setup.state.clone()));
+        }
+        _ => {}
     }
+    let now = setup.protocol.agreed();
+    compare(setup, durable.agreed(), now.as_ref())?;
+    let is_unsaid = durable.agreed().is_none() && now.is_some();
+    durable.agree(now);
+    // A state of an earlier release says nothing of it yet.
+    if let Some(stored) = stored.as_ref().filter(|_| is_unsaid && setup.start == Start::Stored) {
+        durable.store(stored)?;
+    }
+    Ok((Arc::new(durable), stored))
+}
+
+/// Whether a member may go on with this configuration after that one.
+fn compare(setup: &Setup, before: Option<&Agreed>, now: Option<&Agreed>) -> Result<(), StartError> {
+    let (Some(before), Some(now)) = (before, now) else { return Ok(()) };
+    if setup.start != Start::Changed {
+        return match before == now {
+            true => Ok(()),
+            false => Err(StartError::Differs {
+                path: setup.state.clone(),
+                before: Box::new(before.clone()),
+                now: Box::new(now.clone()),
+            }),
+        };
+    }
+    // Enough of the old ones that every old quorum has one of them.
+    let size = before.members.len();
+    let needed = size - quorum(size) + 1;
+    let kept = before.members.iter().filter(|id| now.members.contains(id)).count();
+    if kept < needed {
+        return Err(StartError::TooFewKept { before: before.members.join(" "), kept, needed });
+    }
+    Ok(())
 }
 
 fn calendar() -> WallTime {

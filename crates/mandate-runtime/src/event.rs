@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use mandate_proto::detector::configurator::Infeasible;
-use mandate_proto::identity::MemberId;
+use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::neli;
 use mandate_proto::nfd_l;
 use mandate_proto::pole::member;
 pub use mandate_proto::pole::member::{
-    Advice, Cause, Figures, MoveEffect, NoTransfer, Record, State,
+    Advice, Cause, Figures, Handover, MoveEffect, NoTransfer, Record, State,
 };
 use mandate_proto::registers;
 
@@ -39,6 +39,19 @@ pub enum Event {
     Moved(MoveEffect),
     /// The disk was lost, and this member has a vote again.
     Recovered,
+    /// The state on a member's disk, this one's perhaps, is older than what it has promised: it has no vote until it has
+    /// asked all others.
+    WentBack {
+        /// Whose.
+        member: MemberId,
+        /// What it had promised.
+        term: Term,
+    },
+    /// A member has another list of members, or another guarantee: neither counts the other's votes.
+    Differs {
+        /// Which.
+        member: MemberId,
+    },
     /// The quality of detection that is wanted cannot be had on the link from the leader as it is now.
     Unachievable {
         /// The leader.
@@ -67,6 +80,11 @@ pub enum Event {
     },
     /// Another process uses this member's id.
     DuplicateId,
+    /// Two processes run under the id of a member, as the links have found out: the other one was refused.
+    Twin {
+        /// The member, which may be this one.
+        member: MemberId,
+    },
     /// Something that only happens to elections on a database.
     OnDatabase(registers::Event),
     /// Something that only happens to roles on a ledger.
@@ -85,6 +103,8 @@ impl From<member::Event> for Event {
             member::Event::Advised(advice) => Event::Advised(advice),
             member::Event::Moved(effect) => Event::Moved(effect),
             member::Event::Recovered => Event::Recovered,
+            member::Event::WentBack { member, term } => Event::WentBack { member, term },
+            member::Event::Differs { member, .. } => Event::Differs { member },
             member::Event::Unachievable { leader, reason } => {
                 Event::Unachievable { leader, reason }
             }

@@ -13,11 +13,14 @@
 //! | [`protocol`] | which protocol a group speaks |
 //! | [`mandate`] | the leader's proof, computed at the call |
 //! | [`office`] | the engine's side of the handle: where another engine begins |
+//! | [`resigner`] | gives mandates back, and can do nothing else |
 //! | [`clock`] | a clock that counts suspension |
+//! | [`disk`] | how its writes go, for whoever watches over a member |
 //! | [`durable`] | what must not be forgotten, in one small file |
 //! | [`transport`] | what carries messages, as the driver sees it |
 
 pub mod clock;
+pub mod disk;
 mod driver;
 pub mod durable;
 pub mod election;
@@ -25,13 +28,15 @@ pub mod event;
 pub mod mandate;
 pub mod office;
 pub mod protocol;
+pub mod resigner;
 mod seat;
 pub mod transport;
 
 pub use election::{
-    Election, ElectionState, LeadError, Observer, Setup, Start, StartError, Status,
+    Election, ElectionState, LeadError, Observer, Prepared, Setup, Start, StartError, Status,
 };
 pub use event::Event;
-pub use mandate::Mandate;
+pub use mandate::{Loan, Mandate};
 pub use office::Office;
 pub use protocol::{Promise, Protocol};
+pub use resigner::Resigner;

@@ -1,10 +1,12 @@
 //! The leader's proof, computed when it is asked for.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mandate_proto::identity::Term;
 use mandate_proto::time::Instant;
+use tokio::sync::Notify;
 
 use crate::clock::Clock;
 
@@ -23,24 +25,62 @@ pub struct Held {
 #[derive(Debug)]
 pub(crate) struct Board {
     clock: Clock,
-    held: Mutex<Option<Held>>,
+    shown: Mutex<Shown>,
+    /// Loans that are out, of whatever term.
+    lent: AtomicUsize,
+    /// Told when the last one has come back.
+    returned: Notify,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Shown {
+    held: Option<Held>,
+    /// What is not held any more, but lasts until its time for work that was begun under it.
+    recalled: Option<Held>,
 }
 
 impl Board {
     pub(crate) fn new(clock: Clock) -> Arc<Self> {
-        Arc::new(Board { clock, held: Mutex::new(None) })
+        Arc::new(Board {
+            clock,
+            shown: Mutex::default(),
+            lent: AtomicUsize::new(0),
+            returned: Notify::new(),
+        })
     }
 
     pub(crate) fn clock(&self) -> Clock {
         self.clock
     }
 
+    fn shown(&self) -> MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn publish(&self, held: Option<Held>) {
-        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = held;
+        *self.shown() = Shown { held, recalled: None };
+    }
+
+    /// Withdraws what is held, and lets work that was begun under it go on until then, or to the end of its lease if
+    /// that comes first.
+    pub(crate) fn recall(&self, by: Instant) {
+        let mut shown = self.shown();
+        let was = shown.held.take().or(shown.recalled);
+        shown.recalled =
+            was.map(|was| Held { until: Some(was.until.map_or(by, |until| until.min(by))), ..was });
     }
 
     pub(crate) fn held(&self) -> Option<Held> {
-        *self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shown().held
+    }
+
+    pub(crate) fn is_lent(&self) -> bool {
+        self.lent.load(Ordering::SeqCst) > 0
+    }
+
+    /// Waits until the last loan has come back. One that came back before this was called is not missed.
+    pub(crate) async fn returned(&self) {
+        self.returned.notified().await;
     }
 }
 
@@ -90,6 +130,25 @@ impl Mandate {
         (self.term, self.began) > (other.term, other.began)
     }
 
+    /// Lends the mandate to work that ends by itself when it is [wanted back](Mandate::drains_for); `None` if it does not
+    /// hold any more. An engine that is told in time that leadership is to move, as the ledger engine is, does not let
+    /// it go before all loans are back, within a bound.
+    pub fn lend(&self) -> Option<Loan> {
+        // Counted before it is asked: whoever recalls it looks in the other order.
+        self.board.lent.fetch_add(1, Ordering::SeqCst);
+        let loan = Loan { board: self.board.clone() };
+        self.check().then_some(loan)
+    }
+
+    /// How long work that was begun under this mandate may still take, if it does not hold any more because leadership
+    /// is to move, and that waits for the work; `None` otherwise. Nothing new may be begun.
+    pub fn drains_for(&self) -> Option<Duration> {
+        // Read before the clock, as above.
+        let recalled = self.board.shown().recalled.filter(|recalled| self.is_of(*recalled))?;
+        let left = recalled.until? - self.board.clock.now();
+        (!left.is_zero()).then_some(left)
+    }
+
     /// How long the lease lasts from now on: zero if this member does not lead, `None` if it leads
     /// without leases.
     pub fn remaining(&self) -> Option<Duration> {
@@ -106,6 +165,20 @@ impl Mandate {
     /// For timers; [`check`](Mandate::check) is what decides.
     pub fn deadline(&self) -> Option<std::time::Instant> {
         self.remaining().map(|remaining| std::time::Instant::now() + remaining)
+    }
+}
+
+/// Work under way that a mandate was [lent](Mandate::lend) to. It is given back when this is dropped.
+#[derive(Debug)]
+pub struct Loan {
+    board: Arc<Board>,
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if self.board.lent.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.board.returned.notify_one();
+        }
     }
 }
 
@@ -132,5 +205,28 @@ mod tests {
         assert!(mandate.check() && mandate.remaining().is_none());
         board.publish(Some(Held { began: clock.now(), ..held(3, None) }));
         assert!(!mandate.check(), "another reign");
+    }
+    #[tokio::test]
+    async fn what_is_wanted_back_lasts_for_what_was_begun_and_for_nothing_new() {
+        let clock = Clock::start();
+        let board = Board::new(clock);
+        let after = |seconds| clock.now() + Duration::from_secs(seconds);
+        let held = Held { term: Term::new(3), began: Instant::ORIGIN, until: Some(after(60)) };
+        let mandate = Mandate::new(held, board.clone());
+        assert!(mandate.lend().is_none() && !board.is_lent(), "it does not hold yet");
+        board.publish(Some(held));
+        let loan = mandate.lend().unwrap();
+        assert!(board.is_lent() && mandate.drains_for().is_none());
+        board.recall(after(30));
+        assert!(!mandate.check() && mandate.lend().is_none());
+        let left = mandate.drains_for().unwrap();
+        assert!(left <= Duration::from_secs(30) && left > Duration::from_secs(20), "{left:?}");
+        board.recall(after(90));
+        assert!(mandate.drains_for().unwrap() <= Duration::from_secs(30), "it never grows");
+        drop(loan);
+        board.returned().await;
+        assert!(!board.is_lent());
+        board.publish(None);
+        assert!(mandate.drains_for().is_none(), "it is over");
     }
 }

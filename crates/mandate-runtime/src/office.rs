@@ -15,6 +15,7 @@ use std::time::Duration;
 use mandate_proto::time::Instant;
 
 use crate::clock::Clock;
+use crate::disk::Disk;
 use crate::election::{Election, ElectionState};
 use crate::event::{Event, NoTransfer, State};
 pub use crate::mandate::Held;
@@ -66,6 +67,11 @@ impl Office {
         self.seat.state.borrow().clone()
     }
 
+    /// Where writes of the member's state are counted.
+    pub(crate) fn disk(&self) -> Disk {
+        self.seat.disk.clone()
+    }
+
     /// How often a lease was renewed.
     pub fn renewals(&self) -> u64 {
         self.renewals
@@ -86,6 +92,29 @@ impl Office {
                 self.board.publish(Some(held));
             }
             _ => self.board.publish(None),
+        }
+    }
+
+    /// The same for an engine that is told in time that leadership is to move: if nothing is held any more, what was
+    /// [lent](Mandate::lend) may be used until `drains`, or to the end of its lease if that comes first.
+    pub fn settle_or_recall(&mut self, held: Option<Held>, drains: Option<Instant>) {
+        match (held, drains) {
+            (None, Some(by)) => self.board.recall(by),
+            (held, _) => self.settle(held),
+        }
+    }
+
+    /// Whether a mandate of this office is lent, of whatever term.
+    pub fn is_lent(&self) -> bool {
+        self.board.is_lent()
+    }
+
+    /// What is asked for next; `None` if the last loan has come back. Dropping this future loses nothing.
+    pub async fn next_or_returned(&mut self) -> Option<Command> {
+        let board = self.board.clone();
+        tokio::select! {
+            command = self.seat.next() => Some(command),
+            () = board.returned() => None,
         }
     }
 

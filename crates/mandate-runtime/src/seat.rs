@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mandate_proto::identity::MemberId;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
+use crate::disk::Disk;
 use crate::election::{ElectionState, Status};
 use crate::event::{Event, Figures, NoTransfer, Record};
 use crate::mandate::Mandate;
@@ -63,6 +64,7 @@ pub(crate) struct Seat {
     pub(crate) state: watch::Sender<ElectionState>,
     events: broadcast::Sender<Event>,
     records: Records,
+    pub(crate) disk: Disk,
     /// What the last transfer came to.
     pub(crate) refused: Option<NoTransfer>,
 }
@@ -77,6 +79,7 @@ pub(crate) struct Post {
     pub(crate) state: watch::Receiver<ElectionState>,
     pub(crate) events: broadcast::Sender<Event>,
     pub(crate) records: Records,
+    pub(crate) disk: Disk,
 }
 
 /// Both ends.
@@ -87,7 +90,7 @@ pub(crate) fn pair() -> (Post, Seat) {
     let (stop, stopped) = watch::channel(false);
     let (state, watched) = watch::channel(ElectionState::Electing);
     let (events, _) = broadcast::channel(EVENTS);
-    let records = Records::default();
+    let (records, disk) = (Records::default(), Disk::default());
     let post = Post {
         commands,
         figures,
@@ -96,6 +99,7 @@ pub(crate) fn pair() -> (Post, Seat) {
         state: watched,
         events: events.clone(),
         records: records.clone(),
+        disk: disk.clone(),
     };
     let seat = Seat {
         commands: received,
@@ -105,6 +109,7 @@ pub(crate) fn pair() -> (Post, Seat) {
         state,
         events,
         records,
+        disk,
         refused: None,
     };
     (post, seat)

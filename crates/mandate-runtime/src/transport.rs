@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use mandate_proto::identity::MemberId;
+use mandate_proto::pole::installation::ConfigDigest;
 
 /// How a message travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +40,20 @@ pub enum Inbound {
         /// The member.
         member: MemberId,
     },
-    /// A connection broke: a hint that the member may be gone.
+    /// A connection, or what watches over it, broke: a hint that the member may be gone.
     Broken {
+        /// The member.
+        member: MemberId,
+    },
+    /// A connection was refused, because the member has another list of members or another guarantee.
+    Differs {
+        /// The member.
+        member: MemberId,
+        /// What its configuration comes to.
+        config: ConfigDigest,
+    },
+    /// Two processes run under the id of a member, which may be this one.
+    Twin {
         /// The member.
         member: MemberId,
     },

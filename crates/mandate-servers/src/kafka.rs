@@ -40,12 +40,23 @@ pub struct KafkaConfig {
     pub initial_delay: Option<Duration>,
     /// A user and its password that it knows from the beginning (SCRAM-SHA-512), for a listener that asks.
     pub user: Option<(&'static str, &'static str)>,
+    /// Everything as Kafka has it by default, but for what several nodes on one host need, and copies of its own topics that
+    /// one node cannot make. Otherwise failures are noticed sooner, and there are fewer partitions to look after.
+    pub is_stock: bool,
 }
 
 impl KafkaConfig {
-    /// One node as it comes.
-    pub const UNTUNED: KafkaConfig =
-        KafkaConfig { nodes: 1, shortest_session: None, initial_delay: None, user: None };
+    /// One node with Kafka's own defaults.
+    pub const STOCK: KafkaConfig = KafkaConfig { is_stock: true, ..KafkaConfig::UNTUNED };
+
+    /// One node whose groups are as Kafka has them by default. Brokers that fail are noticed sooner than by default.
+    pub const UNTUNED: KafkaConfig = KafkaConfig {
+        nodes: 1,
+        shortest_session: None,
+        initial_delay: None,
+        user: None,
+        is_stock: false,
+    };
 
     /// One node that grants short sessions and waits for nobody.
     pub const TUNED: KafkaConfig = KafkaConfig {
@@ -53,6 +64,7 @@ impl KafkaConfig {
         shortest_session: Some(Duration::from_millis(10)),
         initial_delay: Some(Duration::ZERO),
         user: None,
+        is_stock: false,
     };
 }
 
@@ -201,14 +213,21 @@ fn settings(config: &KafkaConfig, id: u16, voters: &str, instance: &Instance) ->
     let data = instance.directory().join("data");
     let mut settings = format!(
         "process.roles=broker,controller\nnode.id={id}\ncontroller.quorum.voters={voters}\n\
-         log.dirs={}\nauto.create.topics.enable=false\n\
-         offsets.topic.num.partitions=1\noffsets.topic.replication.factor={copies}\n\
-         default.replication.factor={copies}\nmin.insync.replicas={in_sync}\n\
-         controller.quorum.election.timeout.ms=500\ncontroller.quorum.fetch.timeout.ms=1000\n\
-         broker.heartbeat.interval.ms=200\nbroker.session.timeout.ms=1500\n\
-         replica.lag.time.max.ms=2000\n",
+         log.dirs={}\noffsets.topic.replication.factor={copies}\n\
+         transaction.state.log.replication.factor={copies}\n\
+         transaction.state.log.min.isr={in_sync}\n",
         data.display()
     );
+    if !config.is_stock {
+        settings += &format!(
+            "auto.create.topics.enable=false\noffsets.topic.num.partitions=1\n\
+             transaction.state.log.num.partitions=1\n\
+             default.replication.factor={copies}\nmin.insync.replicas={in_sync}\n\
+             controller.quorum.election.timeout.ms=500\ncontroller.quorum.fetch.timeout.ms=1000\n\
+             broker.heartbeat.interval.ms=200\nbroker.session.timeout.ms=1500\n\
+             replica.lag.time.max.ms=2000\n"
+        );
+    }
     if let Some(shortest) = config.shortest_session {
         settings += &format!("group.min.session.timeout.ms={}\n", shortest.as_millis());
     }

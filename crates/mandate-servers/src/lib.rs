@@ -14,6 +14,7 @@
 //! | module | server | package (Debian) |
 //! | --- | --- | --- |
 //! | [`postgres`] | PostgreSQL | postgresql |
+//! | [`pgbouncer`] | PgBouncer before a PostgreSQL | pgbouncer |
 //! | [`mariadb`] | MariaDB | mariadb-server |
 //! | [`galera`] | three MariaDB servers that replicate to each other | mariadb-server, galera-4, rsync |
 //! | [`etcd`] | etcd, alone or a cluster | etcd-server |
@@ -43,6 +44,7 @@ pub mod etcd;
 pub mod galera;
 pub mod kafka;
 pub mod mariadb;
+pub mod pgbouncer;
 pub mod postgres;
 pub mod zookeeper;
 

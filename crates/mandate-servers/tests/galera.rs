@@ -19,7 +19,7 @@ fn size(node: &GaleraNode) -> String {
 
 /// Waits for a condition.
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let by = Instant::now() + Duration::from_secs(30);
+    let by = Instant::now() + Duration::from_secs(120);
     while !holds() {
         assert!(Instant::now() < by, "not in time: {what}");
         std::thread::sleep(Duration::from_millis(50));

@@ -75,7 +75,7 @@ fn its_use_of_the_processors_is_seen() {
     // What a session has used is its server's once that has seen it end.
     let began = Instant::now();
     while server.cpu_time() <= before + Duration::from_millis(20) {
-        assert!(began.elapsed() < Duration::from_secs(10), "{before:?}");
+        assert!(began.elapsed() < Duration::from_secs(120), "{before:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

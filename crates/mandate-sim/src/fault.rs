@@ -56,6 +56,19 @@ pub enum Fault {
     },
     /// All links become like this.
     SetLinks(Box<LinkModel>),
+    /// One direction of one link does.
+    SetLink {
+        /// Sender.
+        from: HostIndex,
+        /// Receiver.
+        to: HostIndex,
+        /// What it becomes like.
+        model: Box<LinkModel>,
+    },
+    /// Writes on this host do not end from now on: its disk is stuck, or full and tried again and again.
+    StickDisk(HostIndex),
+    /// They do again, those that wait as well.
+    FreeDisk(HostIndex),
 }
 
 /// What became of a host's disk.
@@ -65,6 +78,8 @@ pub enum DiskFate {
     Kept,
     /// It is empty.
     Lost,
+    /// It was put back to what it held this many writes before.
+    Restored(usize),
 }
 
 impl Fault {
@@ -84,6 +99,9 @@ impl fmt::Display for Fault {
             Fault::Recover { host, disk: DiskFate::Kept } => write!(f, "recover {}", Name(*host)),
             Fault::Recover { host, disk: DiskFate::Lost } => {
                 write!(f, "recover {} without its disk", Name(*host))
+            }
+            Fault::Recover { host, disk: DiskFate::Restored(writes) } => {
+                write!(f, "recover {} with its disk as it was {writes} writes ago", Name(*host))
             }
             Fault::Pause(host) => write!(f, "pause {}", Name(*host)),
             Fault::Resume(host) => write!(f, "resume {}", Name(*host)),
@@ -105,6 +123,11 @@ impl fmt::Display for Fault {
                 write!(f, "step the calendar of {} by {sign}{by:?}", Name(*host))
             }
             Fault::SetLinks(model) => write!(f, "links become {model:?}"),
+            Fault::SetLink { from, to, model } => {
+                write!(f, "{} -> {} becomes {model:?}", Name(*from), Name(*to))
+            }
+            Fault::StickDisk(host) => write!(f, "the disk of {} is stuck", Name(*host)),
+            Fault::FreeDisk(host) => write!(f, "the disk of {} is free", Name(*host)),
         }
     }
 }

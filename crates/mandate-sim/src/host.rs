@@ -13,14 +13,21 @@ use crate::time::SimTime;
 /// Messages that wait for a paused process; more are lost, as in a socket's buffer.
 pub(crate) const INBOX: usize = 1024;
 
+/// States of a disk that are remembered.
+const COPIES: usize = 8;
+
 /// A host.
 pub(crate) struct Host<S: Subject> {
     pub(crate) config: S::Config,
     pub(crate) clock: Clock,
     pub(crate) machine: Option<S>,
     pub(crate) stored: Option<S::Stable>,
+    /// What was stored before, the latest last: what a copy of the disk may hold.
+    pub(crate) copies: VecDeque<S::Stable>,
     /// Whether anything was ever stored.
     pub(crate) has_written: bool,
+    /// Writes do not end.
+    pub(crate) is_stuck: bool,
     /// Rises with every start and every crash: what was scheduled for an earlier life is void.
     pub(crate) life: u32,
     pub(crate) activity: Activity,
@@ -56,7 +63,9 @@ impl<S: Subject> Host<S> {
             clock,
             machine: None,
             stored: None,
+            copies: VecDeque::new(),
             has_written: false,
+            is_stuck: false,
             life: 0,
             activity: Activity::Runs,
             inbox: VecDeque::new(),
@@ -68,8 +77,19 @@ impl<S: Subject> Host<S> {
 
     /// A write has reached the disk.
     pub(crate) fn store(&mut self, stable: S::Stable) {
-        self.stored = Some(stable);
+        self.copies.extend(self.stored.replace(stable));
+        if self.copies.len() > COPIES {
+            self.copies.pop_front();
+        }
         self.has_written = true;
+    }
+
+    /// The disk is put back to what it held so many writes ago, as far as that is remembered.
+    pub(crate) fn put_back(&mut self, writes: usize) {
+        for _ in 0..writes {
+            let Some(older) = self.copies.pop_back() else { return };
+            self.stored = Some(older);
+        }
     }
 
     /// Forgets everything that does not survive the process.

@@ -12,6 +12,7 @@
 //! | [`subject`] | what can be simulated, and what can be observed of it |
 //! | [`fault`] | what can go wrong |
 //! | [`storm`] | what a seed draws: settings and faults |
+//! | [`mixture`] | members that are not set up alike |
 //! | [`trace`] | a run, line by line |
 //! | [`runner`] | many seeds on all cores, and what came of them |
 //! | [`nfd_l`] | NFD-L under simulation, with its invariants, one file each |
@@ -32,6 +33,7 @@ pub mod fault;
 mod host;
 pub mod installation;
 pub mod link;
+pub mod mixture;
 pub mod neli;
 pub mod network;
 pub mod nfd_l;

@@ -23,6 +23,8 @@ pub enum Stream {
     Hosts,
     /// Writes of leaders to what they lead.
     Register,
+    /// How members differ from each other.
+    Mixture,
 }
 
 /// A stream of random numbers.

@@ -16,6 +16,9 @@ const MS: Duration = Duration::from_millis(1);
 /// Steady clocks may be this much off: a tenth of a per cent, twenty times what bad quartz does.
 pub const MAX_DRIFT_PPB: i64 = 1_000_000;
 
+/// What a write takes at most, where disks are not slow.
+pub const WRITE_TIME: Duration = Duration::from_millis(50);
+
 /// The setting of a run.
 #[derive(Clone, Debug)]
 pub struct Setting {
@@ -79,14 +82,15 @@ impl Setting {
             detect,
             rough: rough_links(&mut random, detect),
             calm,
-            machinery: Machinery { lateness: MS * 5, write_time: MS * 50 },
+            machinery: Machinery { lateness: MS * 5, write_time: WRITE_TIME },
             clocks: (0..size).map(|_| clock(&mut random)).collect(),
             storm,
         }
     }
 }
 
-fn rough_links(random: &mut Random, detect: Duration) -> LinkModel {
+/// Links as they are in a storm.
+pub(crate) fn rough_links(random: &mut Random, detect: Duration) -> LinkModel {
     let mean = random.between(Duration::from_micros(200), MS * 40);
     let delay = match random.below(4) {
         0 => Delay::Exponential(mean),

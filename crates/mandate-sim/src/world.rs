@@ -136,6 +136,16 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
         self.hosts[host].machine.is_some() && self.hosts[host].activity == Activity::Runs
     }
 
+    /// Which life of a process this is: another number after each start and each crash.
+    pub fn life(&self, host: HostIndex) -> u32 {
+        self.hosts[host].life
+    }
+
+    /// When a host's steady clock, running on as it does, reads `instant`.
+    pub fn when(&self, host: HostIndex, instant: Instant) -> SimTime {
+        self.hosts[host].clock.when(instant)
+    }
+
     /// What a host's steady clock reads.
     pub fn local_time(&self, host: HostIndex) -> Instant {
         self.hosts[host].clock.read(self.now)
@@ -271,6 +281,11 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
         if let Some(stable) = host.writing.take() {
             self.watch(index, &Observation::Durable(&stable));
             self.hosts[index].store(stable);
+            let host = &mut self.hosts[index];
+            let local = host.clock.read(self.now);
+            if let Some(machine) = &mut host.machine {
+                machine.persisted(local);
+            }
         }
         self.settle(index);
     }
@@ -304,6 +319,9 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
         let takes = self.chance.between(Duration::ZERO, self.machinery.write_time);
         let host = &mut self.hosts[index];
         host.writing = Some(stable);
+        if host.is_stuck {
+            return;
+        }
         self.queue.push(self.now + takes, Happening::Written { host: index, life: host.life });
     }
 
@@ -375,8 +393,10 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
                 host.end_life();
             }
             Fault::Recover { host: index, disk } => {
-                if disk == DiskFate::Lost {
-                    self.hosts[index].stored = None;
+                match disk {
+                    DiskFate::Kept => {}
+                    DiskFate::Lost => self.hosts[index].stored = None,
+                    DiskFate::Restored(writes) => self.hosts[index].put_back(writes),
                 }
                 self.start(index);
             }
@@ -404,6 +424,19 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
             Fault::Heal => self.network.mend_all(),
             Fault::StepWall { host, by_nanos } => self.hosts[host].clock.step_wall(by_nanos),
             Fault::SetLinks(model) => self.network.set_all(*model),
+            Fault::SetLink { from, to, model } => self.network.set(from, to, *model),
+            Fault::StickDisk(index) => self.hosts[index].is_stuck = true,
+            Fault::FreeDisk(index) => self.free_disk(index),
+        }
+    }
+
+    /// What was asked for while the disk was stuck is written now.
+    fn free_disk(&mut self, index: HostIndex) {
+        let host = &mut self.hosts[index];
+        if core::mem::take(&mut host.is_stuck)
+            && let Some(stable) = host.writing.take()
+        {
+            self.begin_write(index, stable);
         }
     }
 
@@ -445,8 +478,10 @@ fn fault_host(fault: &Fault) -> HostIndex {
         | Fault::Resume(host)
         | Fault::Recover { host, .. }
         | Fault::Suspend { host, .. }
+        | Fault::StickDisk(host)
+        | Fault::FreeDisk(host)
         | Fault::StepWall { host, .. } => *host,
-        Fault::Cut { from, .. } | Fault::Mend { from, .. } => *from,
+        Fault::Cut { from, .. } | Fault::Mend { from, .. } | Fault::SetLink { from, .. } => *from,
         Fault::Partition(_) | Fault::Heal | Fault::SetLinks(_) => 0,
     }
 }

@@ -4,7 +4,7 @@
 
 use std::thread;
 
-use mandate_sim::neli::{Mutant, Options, run, run_overlapping};
+use mandate_sim::neli::{Mutant, Options, run, run_layouts, run_overlapping};
 use mandate_sim::runner::{Summary, run_seeds};
 use mandate_sim::verdict::Violation;
 
@@ -19,10 +19,10 @@ fn overlapping(count: u64, max_failures: usize, options: Options) -> Summary {
 }
 
 #[test]
-fn four_thousand_seeds_of_exclusive_mode_violate_nothing() {
-    let summary = seeds(4_000, 3, Options::default());
+fn two_thousand_seeds_of_exclusive_mode_violate_nothing() {
+    let summary = seeds(2_000, 3, Options::default());
     assert_eq!(summary.failures, []);
-    assert!(summary.reigns > 40_000, "ten leaders a run: {}", summary.reigns);
+    assert!(summary.reigns > 20_000, "ten leaders a run: {}", summary.reigns);
 }
 
 #[test]
@@ -36,6 +36,24 @@ fn no_role_is_without_a_leader_for_longer_than_stated_in_non_exclusive_mode() {
     );
 }
 
+fn layouts(count: u64, max_failures: usize, options: Options) -> Summary {
+    let cores = thread::available_parallelism().map_or(2, usize::from);
+    run_seeds(0..count, cores, max_failures, |seed| run_layouts(seed, &options, None), |_| {})
+}
+
+#[test]
+fn members_that_go_by_different_layouts_do_not_lead_beside_each_other_and_one_layout_does() {
+    let summary = layouts(2_000, 3, Options::default());
+    assert_eq!(summary.failures, []);
+    assert!(summary.reigns > 5_000, "leaders there are: {}", summary.reigns);
+}
+
+#[test]
+fn members_that_do_not_mind_another_layout_are_caught() {
+    let mutant = Some(Mutant::IgnoresLayout);
+    assert_eq!(caught(layouts(100, 1, Options { mutant })), "one layout at a time");
+}
+
 /// The invariant of correctness that caught the mutant first.
 fn caught(summary: Summary) -> &'static str {
     let correctness = summary.failures.iter().find_map(|failure| match failure.violation {
@@ -43,6 +61,15 @@ fn caught(summary: Summary) -> &'static str {
         _ => None,
     });
     correctness.unwrap_or_else(|| panic!("came away with {:?}", summary.failures))
+}
+
+/// The demand that caught the mutant first.
+fn stalled(summary: Summary) -> &'static str {
+    let liveness = summary.failures.iter().find_map(|failure| match failure.violation {
+        Violation::Liveness { invariant, .. } => Some(invariant),
+        _ => None,
+    });
+    liveness.unwrap_or_else(|| panic!("came away with {:?}", summary.failures))
 }
 
 fn exclusive(mutant: Mutant, count: u64) -> &'static str {
@@ -115,6 +142,23 @@ fn a_term_that_is_over_but_was_not_the_last_is_caught() {
 #[test]
 fn waiting_for_no_longer_than_ones_own_threshold_is_caught() {
     assert_eq!(exclusive(Mutant::OwnThreshold, 2_000), ONE_HOLDER);
+}
+
+#[test]
+fn renewals_that_wait_behind_joins_are_caught() {
+    let summary = seeds(1_000, 1, Options { mutant: Some(Mutant::ParkedRenewals) });
+    assert_eq!(stalled(summary), "what does not move keeps its leader and term");
+}
+
+#[test]
+fn giving_everything_up_because_one_partition_is_dry_is_caught() {
+    let invariant = exclusive(Mutant::OneDryAllLeft, 2_000);
+    assert_eq!(invariant, "what is led is not given up unasked");
+}
+
+#[test]
+fn a_client_that_comes_back_in_silence_is_caught_if_nobody_counts_the_time() {
+    assert_eq!(exclusive(Mutant::SilentReturn, 5_000), ONE_HOLDER);
 }
 
 #[test]

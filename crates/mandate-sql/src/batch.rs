@@ -2,7 +2,7 @@
 //!
 //! The text is PostgreSQL's, with `$1`, `$2` for values. The dialects rewrite what they write differently:
 //! SQLite and MySQL have no `::bigint`, MySQL says `<=>` for `is not distinct from`, and everyone has a way of
-//! their own to insert a row unless it is there.
+//! their own to insert a row unless it is there, or to change it if it is.
 
 /// A value that is sent or read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +43,8 @@ pub(crate) struct Step {
     pub(crate) values: Vec<Value>,
     /// Nothing is lost if it is forgotten in a crash of the database.
     pub(crate) relaxed: bool,
+    /// It decides something: its transaction is acknowledged when it is on disk, whatever the database or the role has set.
+    pub(crate) durable: bool,
 }
 
 /// A few statements.
@@ -66,7 +68,12 @@ pub(crate) struct Done {
 
 impl Step {
     pub(crate) fn new(sql: &'static str, values: Vec<Value>) -> Self {
-        Step { sql, values, relaxed: false }
+        Step { sql, values, relaxed: false, durable: false }
+    }
+
+    /// One that decides something.
+    pub(crate) fn durable(sql: &'static str, values: Vec<Value>) -> Self {
+        Step { durable: true, ..Step::new(sql, values) }
     }
 
     pub(crate) fn is_read(&self) -> bool {
@@ -83,12 +90,23 @@ impl Batch {
 /// How a statement that inserts unless the row is there begins.
 const INSERT_NEW: &str = "insert new into";
 
+/// What a row that was to be inserted and is there is changed to.
+const OR_CHANGE: &str = "on conflict (group_name) do update set";
+
+/// Has a transaction acknowledged only when it is on disk, where the database or the role says otherwise. Who waits for
+/// standbys as well (`remote_write`, `remote_apply`) goes on doing so. Of this transaction alone, so that nothing of it stays in
+/// the session, which a pooler may give to others.
+const SYNCHRONOUS: &str = " returning case when current_setting('synchronous_commit') in ('off', 'local') \
+                           then set_config('synchronous_commit', 'on', true) end";
+
 /// The text for PostgreSQL.
 pub(crate) fn postgres(step: &Step) -> String {
     let mut text = inserted(step.sql, "on conflict do nothing");
     if step.relaxed {
         // Of this transaction alone.
         text += " returning set_config('synchronous_commit', 'off', true)";
+    } else if step.durable {
+        text += SYNCHRONOUS;
     }
     text
 }
@@ -112,6 +130,7 @@ pub(crate) fn mysql(step: &Step) -> String {
         None => step.sql.to_owned(),
     };
     let text = text.replace("::bigint", "").replace("is not distinct from", "<=>");
+    let text = text.replace(OR_CHANGE, "on duplicate key update");
     let mut written = String::with_capacity(text.len() * 2);
     let mut rest = text.as_str();
     while let Some((before, after)) = rest.split_once('$') {

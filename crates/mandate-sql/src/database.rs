@@ -5,18 +5,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mandate_proto::identity::{MemberId, Term};
-use mandate_proto::registers::{Reason, RoleId, Statement};
+use mandate_proto::registers::{Published, Reason, RoleId, Statement};
 use tokio::sync::broadcast;
 
 use crate::batch::{Batch, Done, Step};
-use crate::error::{SqlError, Trouble};
+use crate::engine::check_group;
+use crate::error::{NoConnection, SqlError, Trouble};
 use crate::line::Line;
 use crate::rows::{self, ControlRow, Row};
 use crate::schema::{self, Dialect, GROUP_ROLE, VERSION};
 use crate::sentry::Sentry;
 use crate::statements::{self, Extra, Key, Reply, reason_of};
 use crate::url::Address;
-use crate::{mysql, postgres};
+use crate::{durability, making};
 
 /// Names that a slow listener may be behind.
 const HEARD: usize = 256;
@@ -104,6 +105,20 @@ pub struct Standing {
     pub has_session_lock: bool,
 }
 
+fn dialect(address: &Address) -> Dialect {
+    match address {
+        Address::Sqlite(_) => Dialect::Sqlite,
+        Address::Postgres(_) => Dialect::Postgres,
+        Address::MySql(_) => Dialect::MySql,
+    }
+}
+
+impl ControlRow {
+    fn standing(self) -> Standing {
+        Standing { control: self.control, has_session_lock: self.session.is_some() }
+    }
+}
+
 impl Database {
     /// Connects, and sees that the tables are there and of this version. `patience` is how long a statement may
     /// take.
@@ -138,10 +153,10 @@ impl Database {
 
     async fn check_schema(&self) -> Result<(), SqlError> {
         let connected = self.shared.control.connected(FIRST).await;
-        connected.map_err(|reason| self.unreachable(reason))?;
-        match self.shared.control.run(Batch::one(schema::look())).await {
+        connected.map_err(|failure| failure.at(&self.shared.address))?;
+        match self.shared.control.run_bounded(Batch::one(schema::look())).await {
             Ok(done) => match schema::found(&done[0].rows) {
-                Some(VERSION) => Ok(()),
+                Some(VERSION) => self.check_server().await,
                 Some(found) => {
                     Err(SqlError::Schema { address: self.shared.address.to_string(), found })
                 }
@@ -150,50 +165,80 @@ impl Database {
             Err(trouble) if lacks_tables(&trouble.reason) => {
                 Err(SqlError::NoSchema { address: self.shared.address.to_string() })
             }
-            Err(trouble) => Err(self.unreachable(trouble.reason)),
+            Err(trouble) => {
+                let Trouble { reason, is_final, .. } = trouble;
+                Err(NoConnection { reason, is_final }.at(&self.shared.address))
+            }
         }
     }
 
-    fn unreachable(&self, reason: String) -> SqlError {
-        SqlError::Unreachable { address: self.shared.address.to_string(), reason }
+    /// Refuses a server on which members would not meet, and tells of one that may forget what it has acknowledged.
+    async fn check_server(&self) -> Result<(), SqlError> {
+        let dialect = dialect(&self.shared.address);
+        if dialect == Dialect::MySql
+            && let Ok(done) = self.shared.control.run_bounded(durability::engines()).await
+            && let Some(reason) = durability::split(&done)
+        {
+            return Err(NoConnection::lasting(reason).at(&self.shared.address));
+        }
+        for doubt in self.doubts().await {
+            tracing::warn!(server = %self.shared.address, "{doubt}");
+        }
+        Ok(())
+    }
+
+    /// What elections rest on and this server does not give, in words for an operator. Nothing, where it cannot be asked.
+    pub async fn doubts(&self) -> Vec<String> {
+        let dialect = dialect(&self.shared.address);
+        let Some(question) = durability::question(dialect) else { return Vec::new() };
+        match self.read_batch(question).await {
+            Ok(done) => durability::doubts(dialect, &done),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// Raises the terms of a group and of its roles: from now on they are above this one. For whoever has put an older
+    /// database back, and knows how far terms had come. Who leads leads no more; the next may after the longest lease.
+    /// The control row of the group as it is then.
+    pub async fn raise(
+        &self,
+        group: &str,
+        above: Term,
+        first: &Published,
+    ) -> Result<Standing, SqlError> {
+        check_group(group)?;
+        let key = Key { group: group.to_owned(), role: None };
+        let done = self.read_batch(statements::raise(&key, above, first)).await?;
+        let last = done.last().map(|done| done.rows.as_slice()).unwrap_or_default();
+        let row = rows::control(last).map_err(|trouble| self.failed(trouble))?;
+        let nothing = || self.failed(Trouble::refused("the row that was written is not there"));
+        row.map(ControlRow::standing).ok_or_else(nothing)
+    }
+
+    /// Whether members could never write here: a file that may only be read. It can still be looked at.
+    pub(crate) fn check_writable(&self) -> Result<(), SqlError> {
+        match self.shared.control.session().is_some_and(|session| session.is_read_only()) {
+            false => Ok(()),
+            true => {
+                let reason =
+                    "it may only be read: members need to write the file and its directory";
+                Err(NoConnection::lasting(reason).at(&self.shared.address))
+            }
+        }
     }
 
     /// Makes the tables where they are not there yet, or are of an older version.
     pub async fn make_schema(address: &Address) -> Result<(), SqlError> {
-        let patience = FIRST;
-        let unreachable =
-            |reason: String| SqlError::Unreachable { address: address.to_string(), reason };
         match address {
             // Opening it makes them.
-            Address::Sqlite(_) => {
-                Database::open(address, patience).await?;
-            }
-            Address::Postgres(url) => {
-                let heard = broadcast::Sender::new(1);
-                let (client, _) =
-                    postgres::connect(url, patience, heard).await.map_err(unreachable)?;
-                // One at a time: of two that make a table which is not there, PostgreSQL fails one, whatever they say
-                // of its existence. The lock ends with the connection. Who has no such locks does without.
-                let _ = client.batch_execute("select pg_advisory_lock(775014863)").await;
-                for statement in schema::statements(Dialect::Postgres) {
-                    let done = client.batch_execute(&statement).await;
-                    done.map_err(|error| unreachable(postgres::described(&error)))?;
-                }
+            Address::Sqlite(_) => Database::open(address, FIRST).await?.check_writable(),
+            Address::Postgres(parameters) => {
+                making::on_postgres(parameters).await.map_err(|failure| failure.at(address))
             }
             Address::MySql(url) => {
-                use mysql_async::prelude::Queryable;
-                let mut connection = mysql::connect(url, patience).await.map_err(unreachable)?;
-                // One at a time, as above: a procedure is replaced in two steps.
-                let wait = format!("do get_lock('mandate sql init', {})", patience.as_secs());
-                let _ = connection.query_drop(wait).await;
-                for statement in schema::statements(Dialect::MySql) {
-                    let done = connection.query_drop(statement).await;
-                    done.map_err(|error| unreachable(error.to_string()))?;
-                }
-                let _ = connection.disconnect().await;
+                making::on_mysql(url).await.map_err(|failure| failure.at(address))
             }
         }
-        Ok(())
     }
 
     /// Carries a statement out.
@@ -303,13 +348,16 @@ impl Database {
         let chores = self.shared.chores.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let line = chores.as_deref().unwrap_or(&self.shared.control);
         let connected = line.connected(FIRST).await;
-        connected.map_err(|reason| self.unreachable(reason))?;
-        line.run(batch).await.map_err(|trouble| self.failed(trouble))
+        connected.map_err(|failure| failure.at(&self.shared.address))?;
+        line.run_bounded(batch).await.map_err(|trouble| self.failed(trouble))
     }
 
     fn failed(&self, trouble: Trouble) -> SqlError {
-        let address = self.shared.address.to_string();
-        SqlError::Statement { address, reason: trouble.reason }
+        let (address, reason) = (self.shared.address.to_string(), trouble.reason);
+        match trouble.is_final {
+            true => SqlError::Refused { address, reason },
+            false => SqlError::Statement { address, reason },
+        }
     }
 
     /// The control row of a group; `None` if nobody has joined it yet.
@@ -318,10 +366,7 @@ impl Database {
         let batch = statements::batch(&key, &Statement::Look, &Extra::default());
         let done = self.read_batch(batch).await?;
         let row = rows::control(&done[0].rows).map_err(|trouble| self.failed(trouble))?;
-        Ok(row.map(|ControlRow { control, session }| Standing {
-            control,
-            has_session_lock: session.is_some(),
-        }))
+        Ok(row.map(ControlRow::standing))
     }
 
     /// Everyone who is in a group, in order.

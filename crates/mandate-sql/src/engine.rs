@@ -18,14 +18,15 @@ use tokio::time::{sleep, timeout};
 
 use crate::database::Database;
 use crate::error::{SqlError, Trouble};
+use crate::reminder::Reminder;
 use crate::statements::{Extra, Key, Reply};
 
 /// How long a member that is to end tries to say so. The handle waits for two seconds.
 const LAST_WORDS: Duration = Duration::from_millis(1500);
 
 /// What can be said of a database that is silent: all of these look the same from here.
-const NO_ANSWER: &str = "no answer in time: the database is frozen or slow, the way to it is cut, or another holds a \
-                         lock on the row";
+const NO_ANSWER: &str = "no answer in time: the database is frozen or slow, the way to it is cut, another holds a \
+                         lock on the row, or its synchronous standby does not confirm commits";
 
 /// Inputs that go before what is due, as in the driver of the peer engine.
 const MAX_BEFORE_DUE: u32 = 512;
@@ -64,6 +65,9 @@ pub(crate) struct Seat {
 /// Starts a machine with its driver.
 pub(crate) fn start(database: &Database, seat: Seat, config: Config) -> Result<Election, SqlError> {
     check_group(&seat.key.group)?;
+    if config.part() != Part::Observer {
+        database.check_writable()?;
+    }
     let seed = getrandom::u64().map_err(SqlError::Random)?;
     let lease = config.lease(config.round());
     let lease = (config.guarantee() == Guarantee::Leased).then_some(lease);
@@ -85,6 +89,8 @@ pub(crate) fn start(database: &Database, seat: Seat, config: Config) -> Result<E
         leads: Wish::new(database, Database::lead),
         holds: Wish::new(database, Database::hold),
         trouble: None,
+        reminder: Reminder::default(),
+        dictated: Default::default(),
     };
     tokio::spawn(driver.run(answered, database.heard()));
     Ok(election)
@@ -200,8 +206,10 @@ struct Driver {
     listens: Wish,
     leads: Wish,
     holds: Wish,
-    /// What went wrong last, and how often in succession.
-    trouble: Option<(String, u32)>,
+    /// How often in succession something went wrong, and whether the operator knows.
+    trouble: Option<(u32, bool)>,
+    reminder: Reminder,
+    dictated: crate::warnings::Dictated,
 }
 
 /// The leader's lock is waited for.
@@ -365,7 +373,7 @@ impl Driver {
                 if let Some(row) = row {
                     self.session = row.session.map(|number| (row.control.version.term, number));
                 }
-                if let Some((_, times)) = self.trouble.take() {
+                if let Some((times, true)) = self.trouble.take() {
                     tracing::info!(times, "the database answers again");
                 }
                 Outcome::Answered(answer)
@@ -379,21 +387,15 @@ impl Driver {
         self.machine.handle(input, self.now(), &mut self.effects);
     }
 
-    /// Tells the operator what is wrong: at once, when it changes, and ever more seldom.
+    /// Tells the operator what is wrong: each reason at once, and then every half minute.
     fn say(&mut self, statement: &Statement, trouble: &Trouble) {
-        let (said, times) = self.trouble.take().unwrap_or_default();
-        let is_news = said != trouble.reason;
-        let times = times + 1;
-        if is_news || times.is_power_of_two() {
-            let reason = &trouble.reason;
-            tracing::warn!(
-                statement = name(statement),
-                times,
-                reason,
-                "the database did not do it"
-            );
+        let (times, is_told) = self.trouble.take().unwrap_or_default();
+        let (times, reason) = (times + 1, &trouble.reason);
+        let is_due = self.reminder.is_due(reason);
+        if is_due {
+            tracing::warn!(statement = name(statement), times, reason, "statement failed");
         }
-        self.trouble = Some((trouble.reason.clone(), times));
+        self.trouble = Some((times, is_told || is_due));
     }
 
     /// Carries out everything that the machine has asked for, in order.
@@ -407,12 +409,13 @@ impl Driver {
                     if let Some((statement, answers)) = self.flights.remove(&id) {
                         self.database.gave_up(&statement, answers);
                         let reason = NO_ANSWER.to_owned();
-                        let trouble = Trouble { reason, unknown: true, broken: false };
+                        let trouble = Trouble { unknown: true, ..Trouble::refused(reason) };
                         self.say(&statement, &trouble);
                     }
                 }
                 Effect::Tell(event) => {
                     left |= event == Told::Left;
+                    crate::warnings::log(&event, self.machine.config());
                     let held = self.held();
                     self.office.tell(told(event), held);
                 }
@@ -420,6 +423,7 @@ impl Driver {
         }
         if let Some(row) = self.machine.row() {
             self.office.set_lease(row.published.lease);
+            self.dictated.check(row, self.machine.config());
         }
         self.office.check_jeopardy();
         if let Some(tells) = &self.seat.tells {

@@ -1,10 +1,16 @@
 //! A term, checked in the caller's own transaction.
 //!
 //! A mandate may end between the check of it and the write that rests on it. Where that write goes to the same
-//! database, the database can refuse it: `mandate_fence` has a row for each group and role with the highest term that
-//! has written. A fenced transaction first raises that row to its own term, or finds a higher one there and fails. So
-//! a transaction of an older term never commits after one of a newer term has: what is guarded never takes an older
-//! term.
+//! database, the database can refuse it, in two ways at once:
+//!
+//! - `mandate_control` says which term was given out last. A plain read of it refuses a leader from the moment its successor
+//!   took over, and a term that nobody was given.
+//! - `mandate_fence` has a row for each group and role with the highest term that has written. A fenced transaction raises
+//!   that row to its own term, or finds a higher one there and fails. So a transaction of an older term never commits
+//!   after one of a newer term has: what is guarded never takes an older term.
+//!
+//! Fence first, and then read what you act upon: a leader that reads before it has fenced may read what its predecessor is
+//! about to change.
 //!
 //! In any language:
 //!
@@ -14,9 +20,12 @@
 //! | MySQL, MariaDB, Galera | `call mandate_fence('GROUP', -1, TERM)` |
 //! | SQLite | the statement [`RAISE`], which must change one row |
 //!
-//! `-1` is the group itself, other numbers are its roles. The functions end with an error if the term is an old one.
+//! `-1` is the group itself, other numbers are its roles. The functions end with an error if the term is an old one, if it is
+//! one that nobody was given, or if there is no such group.
+//!
 //! On MySQL the row is written by every fenced transaction, which so wait for each other: a shared lock would be of
-//! one node only on Galera.
+//! one node only on Galera. On PostgreSQL a transaction of a newer term waits for those of older ones that are open, for no longer
+//! than [`PATIENCE`] unless the caller has set a limit of its own, and then names who holds the row.
 
 use mandate_proto::identity::Term;
 use mandate_proto::registers::RoleId;
@@ -26,21 +35,33 @@ use crate::engine::check_group;
 use crate::error::SqlError;
 use crate::schema::{Dialect, GROUP_ROLE};
 
-/// The statement that raises the row on SQLite; with the group's name, the role and the term as its values. Insert the
-/// row first, with term 0, if it is not there.
-pub const RAISE: &str =
-    "update mandate_fence set term = ?3 where group_name = ?1 and role = ?2 and term <= ?3";
+/// The statement that raises the row on SQLite; with the group's name, the role and the term as its values. It changes one row
+/// if the term is the one that was given out last, and none otherwise: then roll back.
+pub const RAISE: &str = "insert into mandate_fence (group_name, role, term) \
+     select group_name, role, term from mandate_control where group_name = ?1 and role = ?2 and term = ?3 \
+     on conflict (group_name, role) do update set term = excluded.term where excluded.term >= mandate_fence.term";
+
+/// How long a fenced transaction of PostgreSQL waits for those of an older term, where the caller has no `lock_timeout`: long
+/// enough for any that is at work, and not for ever for one whose process was stopped.
+pub const PATIENCE: &str = "10s";
 
 /// Why a transaction must not go on: roll it back.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Refused {
-    /// A newer term has written.
-    #[error("term {0} is an old one: a newer leader has written")]
+    /// A newer term was given out, or has written.
+    #[error("term {0} is an old one: a newer leader has taken over")]
     OldTerm(Term),
+    /// Nobody was ever given this term.
+    #[error("term {0} was never given out: take it from the mandate, and not from elsewhere")]
+    UnknownTerm(Term),
+    /// There is no such group, or no such role.
+    #[error("nobody has ever joined the group `{0}`, or it has no such role: is the name right?")]
+    UnknownGroup(String),
     /// The database said no.
     #[error("the term could not be checked: {0}")]
     Database(String),
-    /// No such group.
+    /// No such group can be.
     #[error(transparent)]
     Group(#[from] SqlError),
 }
@@ -53,8 +74,27 @@ fn term_number(term: Term) -> i64 {
     i64::try_from(term.get()).unwrap_or(i64::MAX)
 }
 
-/// What the functions say of an old term; the term follows.
+/// What the functions say of an old term,
 const OLD: &str = "mandate: an old term";
+
+/// of one that was never given out,
+const FUTURE: &str = "mandate: a term that was never given out";
+
+/// and of a group or role that there is not.
+const UNKNOWN: &str = "mandate: no such group or role";
+
+/// What a function's message means.
+fn refused(message: &str, group: &str, term: Term) -> Refused {
+    if message.contains(OLD) {
+        Refused::OldTerm(term)
+    } else if message.contains(FUTURE) {
+        Refused::UnknownTerm(term)
+    } else if message.contains(UNKNOWN) {
+        Refused::UnknownGroup(group.to_owned())
+    } else {
+        Refused::Database(message.to_owned())
+    }
+}
 
 /// Checks a term in a transaction of PostgreSQL.
 pub async fn postgres(
@@ -68,10 +108,10 @@ pub async fn postgres(
         [&group, &number(role), &term_number(term)];
     match transaction.execute("select mandate_fence($1, $2, $3)", &values).await {
         Ok(_) => Ok(()),
-        Err(error) if error.as_db_error().is_some_and(|error| error.message().contains(OLD)) => {
-            Err(Refused::OldTerm(term))
-        }
-        Err(error) => Err(Refused::Database(crate::postgres::described(&error))),
+        Err(error) => Err(match error.as_db_error() {
+            Some(server) => refused(server.message(), group, term),
+            None => Refused::Database(crate::postgres::described(&error)),
+        }),
     }
 }
 
@@ -86,9 +126,7 @@ pub async fn mysql(
     let values = (group, number(role), term_number(term));
     match transaction.exec_drop("call mandate_fence(?, ?, ?)", values).await {
         Ok(()) => Ok(()),
-        Err(mysql_async::Error::Server(error)) if error.message.contains(OLD) => {
-            Err(Refused::OldTerm(term))
-        }
+        Err(mysql_async::Error::Server(error)) => Err(refused(&error.message, group, term)),
         Err(error) => Err(Refused::Database(error.to_string())),
     }
 }
@@ -102,49 +140,107 @@ pub fn sqlite(
 ) -> Result<(), Refused> {
     check_group(group)?;
     let failed = |error: rusqlite::Error| Refused::Database(error.to_string());
-    let insert = "insert into mandate_fence (group_name, role, term) values (?1, ?2, 0) on conflict do nothing";
-    transaction.execute(insert, (group, number(role))).map_err(failed)?;
     let values = (group, number(role), term_number(term));
-    match transaction.execute(RAISE, values).map_err(failed)? {
-        1 => Ok(()),
-        _ => Err(Refused::OldTerm(term)),
+    if transaction.execute(RAISE, values).map_err(failed)? == 1 {
+        return Ok(());
     }
+    let given = "select max(term) from mandate_control where group_name = ?1 and role = ?2";
+    let given: Option<i64> =
+        transaction.query_row(given, (group, number(role)), |row| row.get(0)).map_err(failed)?;
+    Err(match given {
+        None => Refused::UnknownGroup(group.to_owned()),
+        Some(given) if given < term_number(term) => Refused::UnknownTerm(term),
+        Some(_) => Refused::OldTerm(term),
+    })
 }
 
-/// What makes the functions.
+/// What makes the functions. Elections do without them: a database that has no functions can be fenced by the statements
+/// that docs/sql.md prints.
 pub(crate) fn functions(dialect: Dialect) -> Vec<String> {
+    let named = |text: &str| {
+        let text = text.replace("OLD", OLD).replace("FUTURE", FUTURE);
+        text.replace("UNKNOWN", UNKNOWN).replace("PATIENCE", PATIENCE)
+    };
     match dialect {
         Dialect::Sqlite => Vec::new(),
-        Dialect::Postgres => vec![POSTGRES.replace("OLD", OLD)],
-        Dialect::MySql => {
-            vec!["drop procedure if exists mandate_fence".into(), MYSQL.replace("OLD", OLD)]
-        }
+        Dialect::Postgres => vec![named(POSTGRES)],
+        Dialect::MySql => vec!["drop procedure if exists mandate_fence".into(), named(MYSQL)],
     }
 }
 
 /// Transactions of the term that is there share the row. One of a newer term waits until they have ended, raises the
 /// row, and whoever of an older term comes then finds it so. Nobody first shares and then raises: two who do would
 /// wait for each other.
-const POSTGRES: &str =
-    "create or replace function mandate_fence(g text, r bigint, t bigint) returns void as $$
-declare
-  highest bigint;
+///
+/// The function looks for its tables where it was made, whatever the search path of whoever calls it: with a schema for each
+/// tenant it would check another's table.
+const POSTGRES: &str = "do $mandate$
 begin
-  insert into mandate_fence (group_name, role, term) values (g, r, 0) on conflict do nothing;
-  update mandate_fence f set term = t where f.group_name = g and f.role = r and f.term < t;
-  select f.term into highest from mandate_fence f where f.group_name = g and f.role = r for share;
+  execute format($make$
+create or replace function mandate_fence(g text, r bigint, t bigint) returns void
+language plpgsql set search_path = %I, pg_temp as $$
+declare
+  given bigint;
+  highest bigint;
+  patience text := current_setting('lock_timeout');
+  holders text;
+begin
+  select c.term into given from mandate_control c where c.group_name = g and c.role = r;
+  if given is null then
+    raise exception 'UNKNOWN: %% (role %%)', g, r;
+  elsif t > given then
+    raise exception 'FUTURE: %% (the highest is %%)', t, given;
+  elsif t < given then
+    raise exception 'OLD: %% (the newest is %%)', t, given;
+  end if;
+  if patience = '0' then
+    perform set_config('lock_timeout', 'PATIENCE', true);
+  end if;
+  begin
+    update mandate_fence f set term = t where f.group_name = g and f.role = r and f.term < t;
+    select f.term into highest from mandate_fence f where f.group_name = g and f.role = r for share;
+    if highest is null then
+      insert into mandate_fence (group_name, role, term) values (g, r, t) on conflict do nothing;
+      update mandate_fence f set term = t where f.group_name = g and f.role = r and f.term < t;
+      select f.term into highest from mandate_fence f where f.group_name = g and f.role = r for share;
+    end if;
+  exception when lock_not_available then
+    select string_agg(distinct l.pid::text, ', ') into holders from pg_locks l
+      where l.relation = 'mandate_fence'::regclass and l.granted and l.pid <> pg_backend_pid();
+    raise exception 'mandate: another fenced transaction holds the row (process %%): if its leader is gone, end it by select pg_terminate_backend(PROCESS)',
+      coalesce(holders, 'unknown') using errcode = 'lock_not_available';
+  end;
+  perform set_config('lock_timeout', patience, true);
   if highest <> t then
-    raise exception 'OLD: % (the highest that has written is %)', t, highest;
+    raise exception 'OLD: %% (the highest that has written is %%)', t, highest;
   end if;
 end
-$$ language plpgsql";
+$$ $make$, current_schema());
+end
+$mandate$";
 
+/// First the update, and the row only where there is none: who inserts a row that is there shares it, and two who share it
+/// and then want to write it wait for each other.
 const MYSQL: &str = "create procedure mandate_fence(in g varchar(64), in r bigint, in t bigint)
 begin
-  insert ignore into mandate_fence (group_name, role, term) values (g, r, 0);
+  declare given bigint default null;
+  select term into given from mandate_control
+    where group_name = convert(g using utf8mb4) collate utf8mb4_bin and role = r;
+  if given is null then
+    signal sqlstate '45000' set message_text = 'UNKNOWN';
+  elseif t > given then
+    signal sqlstate '45000' set message_text = 'FUTURE';
+  elseif t < given then
+    signal sqlstate '45000' set message_text = 'OLD';
+  end if;
   update mandate_fence set term = t, touched = touched + 1
     where group_name = convert(g using utf8mb4) collate utf8mb4_bin and role = r and term <= t;
   if row_count() = 0 then
-    signal sqlstate '45000' set message_text = 'OLD';
+    insert ignore into mandate_fence (group_name, role, term) values (g, r, 0);
+    update mandate_fence set term = t, touched = touched + 1
+      where group_name = convert(g using utf8mb4) collate utf8mb4_bin and role = r and term <= t;
+    if row_count() = 0 then
+      signal sqlstate '45000' set message_text = 'OLD';
+    end if;
   end if;
 end";

@@ -30,12 +30,15 @@
 
 mod batch;
 pub mod database;
+mod durability;
 pub mod engine;
 pub mod error;
 pub mod fence;
 mod line;
+mod making;
 mod mysql;
 mod postgres;
+mod reminder;
 pub mod roles;
 mod rows;
 pub mod schema;
@@ -43,7 +46,9 @@ mod sentry;
 mod session;
 mod sqlite;
 mod statements;
+mod tls;
 pub mod url;
+mod warnings;
 
 #[cfg(test)]
 mod tests;

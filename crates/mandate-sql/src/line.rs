@@ -3,24 +3,31 @@
 //! A statement is carried out on the connection that is there when it is asked for, or not at all: what waits for
 //! a connection would be carried out when nobody wants it any more.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::sleep;
 
 use crate::batch::{Batch, Done};
-use crate::error::Trouble;
+use crate::error::{NoConnection, Trouble};
+use crate::reminder::Reminder;
 use crate::session::Session;
 use crate::url::Address;
 
-/// Pauses between attempts to connect.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// A pause between attempts to connect is an eighth of the time that there has been no connection, within these bounds:
+/// an outage lasts an eighth longer at most, and a thousand members do not keep a server busy that is starting.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const PAUSE_SHARE: u32 = 8;
 
-/// How often an operator is told that there is still no connection.
-const REMIND: Duration = Duration::from_secs(30);
+/// A connection that lasts for less is no better than none: a standby takes it and refuses the first write.
+const STEADY: Duration = Duration::from_secs(5);
+
+/// The least and the most that a statement outside the protocol may take before it is given up.
+const SHORTEST_BOUND: Duration = Duration::from_secs(5);
+const LONGEST_BOUND: Duration = Duration::from_secs(60);
 
 /// One connection, kept. Ends when it is dropped.
 #[derive(Debug)]
@@ -36,7 +43,7 @@ struct Shared {
     heard: broadcast::Sender<String>,
     session: watch::Sender<Option<Arc<Session>>>,
     /// Why there is none.
-    reason: Mutex<String>,
+    failure: watch::Sender<Option<NoConnection>>,
     /// The connection is to be dropped.
     hang_up: Notify,
     listens: watch::Sender<bool>,
@@ -55,7 +62,7 @@ impl Line {
             patience,
             heard,
             session: watch::Sender::new(None),
-            reason: Mutex::new("not connected yet".into()),
+            failure: watch::Sender::new(None),
             hang_up: Notify::new(),
             listens: watch::Sender::new(false),
             answers: AtomicU64::new(0),
@@ -64,13 +71,22 @@ impl Line {
         Line { shared, keeper }
     }
 
-    /// Waits until there is a connection, or says why there is none after this time.
-    pub(crate) async fn connected(&self, patience: Duration) -> Result<Arc<Session>, String> {
+    /// Waits until there is a connection. Says why there is none after this time, or as soon as an attempt has failed for
+    /// a reason that does not pass by itself.
+    pub(crate) async fn connected(&self, patience: Duration) -> Result<(), NoConnection> {
         let mut session = self.shared.session.subscribe();
-        let there = session.wait_for(Option::is_some);
-        match tokio::time::timeout(patience, there).await {
-            Ok(Ok(session)) => Ok(session.clone().expect("it was waited for")),
-            _ => Err(self.shared.reason()),
+        let mut failure = self.shared.failure.subscribe();
+        let there = async { session.wait_for(Option::is_some).await.map(drop) };
+        let hopeless = async {
+            failure
+                .wait_for(|failure| failure.as_ref().is_some_and(|it| it.is_final))
+                .await
+                .map(drop)
+        };
+        tokio::select! {
+            Ok(()) = there => Ok(()),
+            Ok(()) = hopeless => Err(self.shared.failure()),
+            () = sleep(patience) => Err(self.shared.failure()),
         }
     }
 
@@ -82,7 +98,7 @@ impl Line {
     /// Carries a batch out, now or not at all.
     pub(crate) async fn run(&self, batch: Batch) -> Result<Vec<Done>, Trouble> {
         let Some(session) = self.session() else {
-            return Err(Trouble::refused(self.shared.reason()));
+            return Err(Trouble::refused(self.shared.failure().reason));
         };
         let done = session.run(batch).await;
         self.shared.answers.fetch_add(1, Ordering::Relaxed);
@@ -92,6 +108,16 @@ impl Line {
             self.shared.drop_session(&session, &trouble.reason);
         }
         done
+    }
+
+    /// The same for whoever waits for nothing else meanwhile: given up after a while, and the connection with it.
+    pub(crate) async fn run_bounded(&self, batch: Batch) -> Result<Vec<Done>, Trouble> {
+        let answers = self.answers();
+        let bound = bound(self.shared.patience);
+        tokio::time::timeout(bound, self.run(batch)).await.unwrap_or_else(|_| {
+            self.gave_up(answers);
+            Err(Trouble::lost(format!("no answer within {bound:?}")))
+        })
     }
 
     /// How many answers have come.
@@ -127,12 +153,10 @@ impl Drop for Line {
 }
 
 impl Shared {
-    fn reason(&self) -> String {
-        self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set_reason(&self, reason: &str) {
-        *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason.to_owned();
+    /// Why there is no connection.
+    fn failure(&self) -> NoConnection {
+        let failure = self.failure.borrow().clone();
+        failure.unwrap_or_else(|| NoConnection::passing("no answer yet"))
     }
 
     /// Drops that connection, and no later one.
@@ -145,37 +169,42 @@ impl Shared {
             is_it
         });
         if is_it {
-            self.set_reason(reason);
+            self.failure.send_replace(Some(NoConnection::passing(reason)));
             self.hang_up.notify_one();
         }
     }
 }
 
 async fn keep(shared: Arc<Shared>) {
-    let mut pause = FIRST_PAUSE;
-    let mut lost: Option<Lost> = None;
+    let mut outage = Outage::begin();
     loop {
         let opened = Session::open(&shared.address, shared.patience, shared.heard.clone()).await;
         match opened {
             Ok(session) => {
-                if let Some(lost) = lost.take() {
-                    tracing::info!(address = %shared.address, after = ?lost.since.elapsed(), "connected again");
-                }
+                outage.say_over(&shared.address);
                 let since = Instant::now();
                 serve(&shared, Arc::new(session)).await;
-                lost = Some(Lost { since: Instant::now(), said: None });
-                // One that breaks at once is no better than none.
-                if since.elapsed() > LONGEST_PAUSE {
-                    pause = FIRST_PAUSE;
+                if since.elapsed() > STEADY {
+                    outage = Outage::begin();
                 }
             }
-            Err(reason) => shared.set_reason(&reason),
+            Err(failure) => {
+                shared.failure.send_replace(Some(failure));
+            }
         }
-        let lost = lost.get_or_insert(Lost { since: Instant::now(), said: None });
-        lost.say(&shared.address, &shared.reason());
-        sleep(jittered(pause)).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        outage.say(&shared.address, &shared.failure().reason);
+        sleep(jittered(pause(outage.began.elapsed()))).await;
     }
+}
+
+/// How long a statement outside the protocol may take.
+fn bound(patience: Duration) -> Duration {
+    (patience * 2).clamp(SHORTEST_BOUND, LONGEST_BOUND)
+}
+
+/// How long to wait before the next attempt when there has been no connection for so long.
+fn pause(outage: Duration) -> Duration {
+    (outage / PAUSE_SHARE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
 }
 
 /// Between a half and the whole, so that a thousand members do not come back at once.
@@ -188,8 +217,9 @@ fn jittered(pause: Duration) -> Duration {
 async fn serve(shared: &Shared, session: Arc<Session>) {
     let mut listens = shared.listens.subscribe();
     if *listens.borrow_and_update() {
-        let _ = session.listen(true).await;
+        listen(shared, &session, true).await;
     }
+    shared.failure.send_replace(None);
     shared.session.send_replace(Some(session.clone()));
     loop {
         tokio::select! {
@@ -201,27 +231,64 @@ async fn serve(shared: &Shared, session: Arc<Session>) {
             }
             () = shared.hang_up.notified() => return,
             Ok(()) = listens.changed() => {
-                let listen = *listens.borrow_and_update();
-                let _ = session.listen(listen).await;
+                let wanted = *listens.borrow_and_update();
+                listen(shared, &session, wanted).await;
             }
         }
     }
 }
 
-/// There is no connection.
-struct Lost {
-    since: Instant,
-    said: Option<(Instant, String)>,
+/// Asks for notifications, or for none. Who does not answer that answers nothing else, either.
+async fn listen(shared: &Shared, session: &Arc<Session>, wanted: bool) {
+    let bound = bound(shared.patience);
+    match tokio::time::timeout(bound, session.listen(wanted)).await {
+        // Notifications are for speed alone: whoever hears none sees changes at its next look.
+        Ok(_) => {}
+        Err(_) => shared.drop_session(session, "it does not answer"),
+    }
 }
 
-impl Lost {
-    /// Tells the operator: at once, when the reason changes, and now and then.
+/// There is no connection, or none that lasts.
+struct Outage {
+    began: Instant,
+    reminder: Reminder,
+    /// The operator knows of it.
+    is_told: bool,
+}
+
+impl Outage {
+    fn begin() -> Self {
+        Outage { began: Instant::now(), reminder: Reminder::default(), is_told: false }
+    }
+
+    /// Tells the operator: each reason at once, and then now and then.
     fn say(&mut self, address: &Address, reason: &str) {
-        let is_news =
-            self.said.as_ref().is_none_or(|(when, said)| when.elapsed() > REMIND || said != reason);
-        if is_news {
+        if self.reminder.is_due(reason) {
             tracing::warn!(%address, reason, "no connection to the database; trying again");
-            self.said = Some((Instant::now(), reason.to_owned()));
+            self.is_told = true;
+        }
+    }
+
+    /// There is a connection again.
+    fn say_over(&mut self, address: &Address) {
+        if std::mem::take(&mut self.is_told) {
+            tracing::info!(%address, after = ?self.began.elapsed(), "connected again");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_with_the_outage_and_are_bounded() {
+        let pauses = [0, 1, 8, 30, 3600].map(|seconds| pause(Duration::from_secs(seconds)));
+        let expected = [50, 125, 1000, 3750, 5000].map(Duration::from_millis);
+        assert_eq!(pauses, expected);
+        for _ in 0..1000 {
+            let drawn = jittered(LONGEST_PAUSE);
+            assert!(LONGEST_PAUSE / 2 <= drawn && drawn <= LONGEST_PAUSE, "{drawn:?}");
         }
     }
 }

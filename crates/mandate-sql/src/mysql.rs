@@ -4,14 +4,21 @@
 //! two writers to a row learns at its commit that it was not the first: error 1213, which says that nothing was
 //! done.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Error, Opts, OptsBuilder, Row, SslOpts};
+use mysql_async::{
+    ClientIdentity, Conn, DriverError, Error, IoError, Opts, OptsBuilder, Row, SslOpts, UrlError,
+};
 use tokio::sync::Mutex;
 
 use crate::batch::{self, Batch, Done, Value};
-use crate::error::Trouble;
+use crate::error::{NoConnection, Trouble};
+use crate::postgres::parameters::encoded;
+use crate::session;
 
 /// A connection.
 #[derive(Debug)]
@@ -21,46 +28,167 @@ pub(crate) struct Session {
     pub(crate) is_cluster: bool,
 }
 
+/// Whether and how TLS is used: the modes of MySQL's own client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Disabled,
+    /// Where the server offers it. Nothing is verified: who could be in between could also offer none.
+    Preferred,
+    Required,
+    VerifyCa,
+    VerifyIdentity,
+}
+
+impl Mode {
+    fn parse(text: &str) -> Option<Self> {
+        Some(match text.to_ascii_lowercase().replace('-', "_").as_str() {
+            "disabled" | "disable" => Mode::Disabled,
+            "preferred" | "prefer" => Mode::Preferred,
+            "required" | "require" => Mode::Required,
+            "verify_ca" => Mode::VerifyCa,
+            "verify_identity" | "verify_full" => Mode::VerifyIdentity,
+            _ => return None,
+        })
+    }
+}
+
 /// How to connect.
-pub(crate) fn options(url: &url::Url) -> Result<OptsBuilder, String> {
-    let mut url = url.clone();
-    let mut root = None;
-    let rest: Vec<(String, String)> = url.query_pairs().into_owned().collect();
-    url.set_query(None);
-    for (name, value) in rest {
-        match name.as_str() {
-            "sslrootcert" => root = Some(std::path::PathBuf::from(value)),
-            _ => {
-                url.query_pairs_mut().append_pair(&name, &value);
+#[derive(Debug)]
+pub(crate) struct Options {
+    plain: OptsBuilder,
+    /// With TLS, if it is used at all.
+    secure: Option<OptsBuilder>,
+    mode: Mode,
+    server: String,
+    /// Nobody but this host sees what is sent.
+    is_near: bool,
+    /// Certificates and keys that are named.
+    files: Vec<PathBuf>,
+}
+
+/// What an address says. The driver's own parameters (`require_ssl`, `verify_ca`, ...) are left to it.
+pub(crate) fn options(url: &url::Url) -> Result<Options, String> {
+    let mut rest = url.clone();
+    rest.set_query(None);
+    let (mut mode, mut root, mut certificate, mut key) = (None, None, None, None);
+    let mut others = Vec::new();
+    for (name, value) in url.query_pairs() {
+        match &*name {
+            "ssl-mode" | "ssl_mode" | "sslmode" => {
+                let modes = "DISABLED, PREFERRED, REQUIRED, VERIFY_CA, VERIFY_IDENTITY";
+                let parsed = Mode::parse(&value);
+                mode = Some(parsed.ok_or_else(|| format!("{name} must be one of {modes}"))?);
             }
+            "ssl-ca" | "ssl_ca" | "sslrootcert" => root = Some(PathBuf::from(&*value)),
+            "ssl-cert" | "ssl_cert" | "sslcert" => certificate = Some(PathBuf::from(&*value)),
+            "ssl-key" | "ssl_key" | "sslkey" => key = Some(PathBuf::from(&*value)),
+            _ => others.push(format!("{}={}", encoded(&name), encoded(&value))),
         }
     }
-    let opts = Opts::from_url(url.as_str()).map_err(|error| error.to_string())?;
-    let mut builder = OptsBuilder::from_opts(opts.clone())
+    if !others.is_empty() {
+        rest.set_query(Some(&others.join("&")));
+    }
+    let opts = Opts::from_url(rest.as_str()).map_err(|error| match error {
+        UrlError::UnknownParameter { param } => {
+            format!("the parameter `{param}` is not known, or not supported")
+        }
+        UrlError::InvalidParamValue { param, .. } => {
+            format!("the value of the parameter `{param}` is not one of those that it can have")
+        }
+        error => error.to_string(),
+    })?;
+    let files = [&root, &certificate, &key].into_iter().flatten().cloned().collect();
+    let identity = match (certificate, key) {
+        (None, None) => None,
+        (Some(certificate), Some(key)) => Some(ClientIdentity::new(certificate.into(), key.into())),
+        _ => return Err("ssl-cert and ssl-key go together: name both files".into()),
+    };
+    let by_driver = opts.ssl_opts().cloned();
+    let mode = mode.unwrap_or(match (&by_driver, &root) {
+        // What `require_ssl=true` has always meant here.
+        (Some(_), _) | (None, Some(_)) => Mode::VerifyIdentity,
+        (None, None) => Mode::Preferred,
+    });
+    let plain = OptsBuilder::from_opts(opts.clone())
         // Conditions are counted, not changes: a row that was written as it was is one.
         .client_found_rows(true)
         .prefer_socket(false)
-        .tcp_keepalive(Some(Duration::from_secs(5)));
-    if let Some(root) = root {
-        let tls = opts.ssl_opts().cloned().unwrap_or_default();
-        let tls: SslOpts = tls.with_root_certs(vec![root.into()]);
-        builder = builder.ssl_opts(tls);
-    }
-    Ok(builder)
+        .tcp_keepalive(Some(Duration::from_secs(5)))
+        .ssl_opts(None::<SslOpts>);
+    let secure = (mode != Mode::Disabled).then(|| {
+        let mut tls = by_driver.clone().unwrap_or_default().with_client_identity(identity);
+        if let Some(root) = root {
+            tls = tls.with_root_certs(vec![root.into()]);
+        }
+        if by_driver.is_none() {
+            tls = tls
+                .with_danger_accept_invalid_certs(matches!(mode, Mode::Preferred | Mode::Required))
+                .with_danger_skip_domain_validation(mode == Mode::VerifyCa);
+        }
+        plain.clone().ssl_opts(tls)
+    });
+    let host = opts.ip_or_hostname();
+    let is_loopback =
+        host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
+    let is_near = is_loopback || host == "localhost" || opts.socket().is_some();
+    let server = format!("{host}:{}", opts.tcp_port());
+    Ok(Options { plain, secure, mode, server, is_near, files })
 }
 
 /// A connection for anything.
-pub(crate) async fn connect(url: &url::Url, patience: Duration) -> Result<Conn, String> {
-    let conn = tokio::time::timeout(patience, Conn::new(options(url)?)).await;
-    let conn = conn.map_err(|_| format!("no answer within {patience:?}"))?;
-    conn.map_err(|error| described(&error))
+pub(crate) async fn connect(url: &url::Url, patience: Duration) -> Result<Conn, NoConnection> {
+    let options = options(url).map_err(NoConnection::lasting)?;
+    for file in &options.files {
+        let unreadable = |error| NoConnection::lasting(format!("{}: {error}", file.display()));
+        std::fs::File::open(file).map_err(unreadable)?;
+    }
+    let connecting = async { log_in(options).await.map_err(|error| refusal(&error)) };
+    session::within(session::bound(patience), connecting).await
+}
+
+async fn log_in(options: Options) -> Result<Conn, Error> {
+    let Options { plain, secure, mode, server, is_near, .. } = options;
+    match secure {
+        None => Conn::new(plain).await,
+        Some(secure) if mode != Mode::Preferred => Conn::new(secure).await,
+        // There is nobody to hide it from. Some servers want TLS all the same, of some users.
+        Some(secure) if is_near => match Conn::new(plain).await {
+            Err(error @ Error::Server(_)) => match Conn::new(secure).await {
+                Err(Error::Driver(DriverError::NoClientSslFlagFromServer)) => Err(error),
+                connected => connected,
+            },
+            connected => connected,
+        },
+        Some(secure) => match Conn::new(secure).await {
+            // Passwords do not go in plain text even so: the driver answers challenges, and no request for the password
+            // itself.
+            Err(Error::Driver(DriverError::NoClientSslFlagFromServer)) => {
+                let connection = Conn::new(plain).await?;
+                warn_once(&server);
+                Ok(connection)
+            }
+            connected => connected,
+        },
+    }
+}
+
+/// Tells the operator once for each server that nothing is encrypted.
+fn warn_once(server: &str) {
+    static WARNED: std::sync::Mutex<BTreeSet<String>> = std::sync::Mutex::new(BTreeSet::new());
+    if WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(server.to_owned()) {
+        tracing::warn!(
+            server,
+            "the connection is not encrypted: the server offers no TLS. Have it offer TLS and write ssl-mode=REQUIRED, or \
+             write ssl-mode=DISABLED if the network is trusted"
+        );
+    }
 }
 
 impl Session {
-    pub(crate) async fn open(url: &url::Url, patience: Duration) -> Result<Self, String> {
-        let mut connection = connect(url, patience.max(Duration::from_secs(5))).await?;
+    pub(crate) async fn open(url: &url::Url, patience: Duration) -> Result<Self, NoConnection> {
+        let mut connection = connect(url, patience).await?;
         let prepared = prepare(&mut connection, patience).await;
-        let is_cluster = prepared.map_err(|error| described(&error))?;
+        let is_cluster = prepared.map_err(|error| refusal(&error))?;
         Ok(Session { connection: Mutex::new(connection), is_cluster })
     }
 
@@ -150,6 +278,35 @@ pub(crate) fn described(error: &Error) -> String {
     error.to_string().trim_start_matches("Input/output error: ").to_owned()
 }
 
+/// What a login or the first questions failed with.
+pub(crate) fn refusal(error: &Error) -> NoConnection {
+    /// Access denied to a database, to a user, to a table, to a column, to a command; an unknown database; a host that is
+    /// not allowed; a plug-in that cannot be used; a transport that is not allowed.
+    const LASTING: [u16; 10] = [1044, 1045, 1049, 1130, 1142, 1143, 1227, 1251, 1698, 3159];
+    let mut reason = described(error);
+    let is_final = match error {
+        Error::Server(server) => {
+            if server.message.contains("insecure transport") {
+                reason += ": the server wants TLS; leave ssl-mode=DISABLED out of the address";
+            }
+            LASTING.contains(&server.code)
+        }
+        Error::Driver(DriverError::NoClientSslFlagFromServer) => {
+            reason = "the server does not offer TLS, and ssl-mode asks for it".into();
+            true
+        }
+        Error::Driver(
+            DriverError::CleartextPluginDisabled | DriverError::UnknownAuthPlugin { .. },
+        )
+        | Error::Url(_) => true,
+        // Files that cannot be read, and certificates that are not trusted.
+        Error::Io(IoError::Tls(_)) => true,
+        Error::Io(IoError::Io(io)) => io.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()),
+        _ => false,
+    };
+    NoConnection { reason, is_final }
+}
+
 /// Errors of the server say that nothing was done, but for those in which a commit may have been under way.
 fn trouble(error: Error) -> Trouble {
     /// Shutdown, error during commit, interrupted, the limit of time.
@@ -157,7 +314,11 @@ fn trouble(error: Error) -> Trouble {
     match &error {
         Error::Server(server) => {
             let reason = match server.code {
-                1205 => "a lock was held by another for too long (1205)".to_owned(),
+                1205 => {
+                    "a lock on the row was held for too long, by another transaction or by a commit that waits for a \
+                     replica (1205)"
+                        .to_owned()
+                }
                 1213 => "another writer was first (1213)".to_owned(),
                 1047 => "this node of the cluster does not take part at present (1047)".to_owned(),
                 1180 if is_alone(server) => {
@@ -169,7 +330,8 @@ fn trouble(error: Error) -> Trouble {
             let unknown = UNSURE.contains(&server.code);
             // A node without its cluster, a server that ends or that may only be read: elsewhere perhaps.
             let broken = [1047, 1053, 1290, 1836].contains(&server.code) || is_alone(server);
-            Trouble { reason, unknown, broken }
+            let is_final = [1142, 1143, 1227].contains(&server.code);
+            Trouble { reason, unknown, broken, is_final }
         }
         _ => Trouble::lost(described(&error)),
     }
@@ -178,4 +340,28 @@ fn trouble(error: Error) -> Trouble {
 /// A node that lost its cluster in the middle of a commit.
 fn is_alone(error: &mysql_async::ServerError) -> bool {
     error.message.contains("Not connected to Primary Component")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(query: &str) -> Result<(Mode, bool), String> {
+        let url = url::Url::parse(&format!("mysql://u:p@db.example/d?{query}")).unwrap();
+        options(&url).map(|options| (options.mode, options.secure.is_some()))
+    }
+
+    #[test]
+    fn tls_is_used_where_it_is_offered_unless_something_else_is_written() {
+        assert_eq!(mode(""), Ok((Mode::Preferred, true)));
+        assert_eq!(mode("ssl-mode=DISABLED"), Ok((Mode::Disabled, false)));
+        assert_eq!(mode("sslmode=disable"), Ok((Mode::Disabled, false)));
+        assert_eq!(mode("ssl-mode=REQUIRED"), Ok((Mode::Required, true)));
+        assert_eq!(mode("require_ssl=true"), Ok((Mode::VerifyIdentity, true)));
+        assert_eq!(mode("ssl-ca=r.pem"), Ok((Mode::VerifyIdentity, true)));
+        assert_eq!(mode("ssl-mode=VERIFY_CA&ssl-ca=r.pem"), Ok((Mode::VerifyCa, true)));
+        assert!(mode("ssl-mode=maybe").unwrap_err().contains("VERIFY_IDENTITY"));
+        assert!(mode("ssl-cert=c").unwrap_err().contains("ssl-key"));
+        assert!(mode("frobnicate=1").unwrap_err().contains("`frobnicate`"));
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::registers::{
-    Control, Holder, Incarnation, MemberRow, Published, RoleId, Version,
+    Control, Guarantee, Holder, Incarnation, MemberRow, Published, RoleId, Version,
 };
 use mandate_proto::score::Score;
 
@@ -37,15 +37,22 @@ pub(crate) fn control(rows: &[Vec<Value>]) -> Result<Option<ControlRow>, Trouble
     let successors =
         [member(8, "successor1")?, member(9, "successor2")?, member(10, "successor3")?];
     let reason: i64 = row.number(5, "reason")?;
+    let term = Term::new(row.number(1, "term")?);
+    // Of this very term: members of a version that does not know the column leave in it what was there.
+    let guarantee = match row.optional(13, "fenced_term")?.map(Term::new) {
+        Some(fenced) if fenced == term => Guarantee::Fenced,
+        _ => Guarantee::Leased,
+    };
     let control = Control {
         protocol: row.number(0, "protocol")?,
-        version: Version { term: Term::new(row.number(1, "term")?), beat: row.number(2, "beat")? },
+        version: Version { term, beat: row.number(2, "beat")? },
         leader,
         reason: reason_of(reason).ok_or_else(|| row.nonsense("an unknown reason"))?,
         published: Published {
             successors: successors.into_iter().flatten().collect(),
             round: Duration::from_micros(row.number(6, "round_us")?),
             lease: Duration::from_micros(row.number(7, "lease_us")?),
+            guarantee,
         },
         preferred: member(11, "preferred")?,
     };
@@ -85,9 +92,13 @@ pub(crate) fn roles(rows: &[Vec<Value>]) -> Result<Vec<(RoleId, MemberId)>, Trou
     rows.iter().map(role).collect()
 }
 
-/// A score as text: its components, such that they are read as they were.
+/// The longest text that a column takes.
+pub(crate) const MAX_TEXT: usize = 255;
+
+/// A score as text: its components, such that they are read as they were. With exponents: a figure that is unknown counts
+/// as the least that there is, which is 309 digits otherwise, and does not fit.
 pub(crate) fn score_text(score: &Score) -> String {
-    let parts: Vec<_> = score.components().iter().map(f64::to_string).collect();
+    let parts: Vec<_> = score.components().iter().map(|part| format!("{part:e}")).collect();
     parts.join(",")
 }
 
@@ -141,6 +152,8 @@ impl Row<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mandate_proto::score::MAX_COMPONENTS;
+    use proptest::prelude::*;
 
     #[test]
     fn scores_are_read_as_they_were_written() {
@@ -148,14 +161,38 @@ mod tests {
             let score = Score::new(components).unwrap();
             assert_eq!(score_of(&score_text(&score)), Some(score));
         }
+        assert_eq!(
+            score_of("-17.5,1e3"),
+            Score::new(&[-17.5, 1000.0]).ok(),
+            "as it was written before"
+        );
         assert_eq!(score_of("NaN"), None);
         assert_eq!(score_of("1;2"), None);
+    }
+
+    proptest! {
+        /// Every finite number there is, the longest among them.
+        #[test]
+        fn every_score_fits_its_column(
+            bits in prop::collection::vec(any::<u64>(), 0..=MAX_COMPONENTS),
+            longest in prop::collection::vec(any::<bool>(), MAX_COMPONENTS),
+        ) {
+            let part = |(bits, longest): (&u64, &bool)| match (f64::from_bits(*bits), longest) {
+                (part, false) if part.is_finite() => part,
+                _ => f64::MIN,
+            };
+            let parts: Vec<f64> = bits.iter().zip(&longest).map(part).collect();
+            let score = Score::new(&parts).unwrap();
+            let text = score_text(&score);
+            prop_assert!(text.len() <= MAX_TEXT, "{}", text);
+            prop_assert_eq!(score_of(&text), Some(score));
+        }
     }
 
     #[test]
     fn a_row_that_makes_no_sense_is_refused_by_name() {
         let mut cells: Vec<Value> =
-            [1, 7, 3].into_iter().map(Value::Int).chain(vec![Value::Null; 10]).collect();
+            [1, 7, 3].into_iter().map(Value::Int).chain(vec![Value::Null; 11]).collect();
         cells[5] = Value::Int(0);
         cells[6] = Value::Int(2_000_000);
         cells[7] = Value::Int(-1);
@@ -163,6 +200,11 @@ mod tests {
         assert!(error.reason.contains("lease_us is -1"), "{error:?}");
         cells[7] = Value::Int(1);
         assert_eq!(control(&[cells.clone()]).unwrap().unwrap().control.leader, None);
+        for (fenced, guarantee) in [(6, Guarantee::Leased), (7, Guarantee::Fenced)] {
+            cells[13] = Value::Int(fenced);
+            let row = control(&[cells.clone()]).unwrap().unwrap().control;
+            assert_eq!(row.published.guarantee, guarantee, "what is said of another term is void");
+        }
         cells[3] = Value::Int(4);
         assert!(control(&[cells]).is_err(), "a leader without an incarnation");
     }

@@ -2,11 +2,17 @@
 //!
 //! Everything is a whole number or short text: times are microseconds, calendar times milliseconds since 1970.
 //! Rows are small and hot. PostgreSQL keeps room in their pages, so that a renewal touches no index.
+//!
+//! Version 2 has `fenced_term` in the control row: the term whose leader relies on terms alone. It is a term and no flag,
+//! because members of version 1 that still run leave it as it was.
+//!
+//! The functions come last, and elections do without them: TiDB, for one, has no procedures.
 
 use crate::batch::{Step, Value};
+use crate::fence::functions;
 
 /// Which tables these are. `mandate_schema` holds the number that was made last.
-pub const VERSION: i64 = 1;
+pub const VERSION: i64 = 2;
 
 /// Whom a control row with this role is about: the group itself.
 pub(crate) const GROUP_ROLE: i64 = -1;
@@ -22,8 +28,18 @@ pub enum Dialect {
     MySql,
 }
 
+/// Where MySQL keeps tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// On the server itself, or on all of a Galera cluster.
+    #[default]
+    InnoDb,
+    /// In an NDB cluster, so that all its SQL nodes have the same rows.
+    Ndb,
+}
+
 /// What makes the tables, statement by statement; harmless where they are.
-pub fn statements(dialect: Dialect) -> Vec<String> {
+pub fn tables(dialect: Dialect, engine: Engine) -> Vec<String> {
     let name = match dialect {
         Dialect::Sqlite | Dialect::Postgres => "text",
         // Primary keys of InnoDB need a length.
@@ -31,14 +47,19 @@ pub fn statements(dialect: Dialect) -> Vec<String> {
     };
     let text = match dialect {
         Dialect::Sqlite | Dialect::Postgres => "text",
-        Dialect::MySql => "varchar(255) character set utf8mb4 collate utf8mb4_bin",
+        Dialect::MySql => {
+            &format!("varchar({}) character set utf8mb4 collate utf8mb4_bin", crate::rows::MAX_TEXT)
+        }
     };
     let (hot, cold) = match dialect {
         Dialect::Sqlite => (" without rowid", " without rowid"),
         Dialect::Postgres => (" with (fillfactor = 40)", ""),
-        Dialect::MySql => (" engine = InnoDB", " engine = InnoDB"),
+        Dialect::MySql => match engine {
+            Engine::InnoDb => (" engine = InnoDB", " engine = InnoDB"),
+            Engine::Ndb => (" engine = ndbcluster", " engine = ndbcluster"),
+        },
     };
-    let mut statements = vec![
+    vec![
         format!(
             "create table if not exists mandate_schema (version bigint not null primary key){cold}"
         ),
@@ -46,7 +67,7 @@ pub fn statements(dialect: Dialect) -> Vec<String> {
             "create table if not exists mandate_control (\n  group_name {name} not null,\n  role bigint not null,\n  \
              protocol bigint not null,\n  term bigint not null,\n  beat bigint not null,\n  leader bigint,\n  \
              incarnation bigint,\n  reason bigint not null,\n  round_us bigint not null,\n  lease_us bigint not null,\n  \
-             successor1 bigint,\n  successor2 bigint,\n  successor3 bigint,\n  preferred bigint,\n  session bigint,\n  \
+             successor1 bigint,\n  successor2 bigint,\n  successor3 bigint,\n  preferred bigint,\n  session bigint,\n  fenced_term bigint,\n  \
              primary key (group_name, role)\n){hot}"
         ),
         format!(
@@ -68,23 +89,41 @@ pub fn statements(dialect: Dialect) -> Vec<String> {
             "create table if not exists mandate_fence (\n  group_name {name} not null,\n  role bigint not null,\n  \
              term bigint not null,\n  touched bigint not null default 0,\n  primary key (group_name, role)\n){hot}"
         ),
-    ];
-    statements.extend(crate::fence::functions(dialect));
-    statements.push(match dialect {
+    ]
+}
+
+/// What writes the version down, once everything else is there.
+pub(crate) fn version(dialect: Dialect) -> String {
+    match dialect {
         Dialect::Sqlite | Dialect::Postgres => {
             format!(
                 "insert into mandate_schema (version) values ({VERSION}) on conflict do nothing"
             )
         }
         Dialect::MySql => format!("insert ignore into mandate_schema (version) values ({VERSION})"),
-    });
-    statements
+    }
+}
+
+/// What makes tables of an older version into those of this one. Each fails where it was done before ([`is_done`]).
+pub(crate) const UPGRADES: [&str; 1] =
+    ["alter table mandate_control add column fenced_term bigint"];
+
+/// Whether an upgrade failed because it was done before.
+pub(crate) fn is_done(reason: &str) -> bool {
+    reason.to_lowercase().contains("duplicate column") || reason.contains("already exists")
 }
 
 /// The same as a script, with what a role for members needs.
 pub fn script(dialect: Dialect) -> String {
     let mut script = String::from("-- Tables for elections: mandate sql init.\n");
-    for statement in statements(dialect) {
+    for upgrade in UPGRADES {
+        script += &format!("-- If they are of version 1, first: {upgrade};\n");
+    }
+    if dialect == Dialect::MySql {
+        script += "-- On an NDB cluster, say `engine = ndbcluster` instead of `engine = InnoDB`.\n";
+    }
+    let tables = tables(dialect, Engine::default()).into_iter().chain([version(dialect)]);
+    for statement in tables.chain(functions(dialect)) {
         match dialect {
             Dialect::MySql if statement.contains("begin") => {
                 script += &format!("delimiter //\n{statement}//\ndelimiter ;\n");

@@ -6,7 +6,8 @@
 //! `Leased` the lease is waited out all the same.
 //!
 //! The number is drawn at random for each session, so that no one else's locks are in the way, and a lock that was
-//! lost is not taken for the one that follows it.
+//! lost is not taken for the one that follows it. Where a pooler answers there are no such locks: a session that is lent
+//! to others has locks that are others', too.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,15 +16,21 @@ use std::time::Duration;
 use mysql_async::prelude::Queryable;
 use tokio::sync::{broadcast, watch};
 use tokio::time::sleep;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
 
-use crate::url::Address;
+use crate::url::{Address, Parameters};
 use crate::{mysql, postgres};
 
 /// Between attempts to connect.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// How long connecting may take.
+/// How long a statement may take that does not wait for a lock.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long the server waits for a lock before it is asked anew. A statement that waits keeps the server from removing
+/// old versions of any row, and whoever makes an index concurrently waits for it.
+const WAIT: Duration = Duration::from_secs(10);
 
 /// So many leaders are waited for at once: a process that succeeds many relies on leases for the rest.
 const MAX_WAITS: usize = 4;
@@ -143,18 +150,21 @@ impl Locked {
         let number = random()?;
         let session = match address {
             Address::Sqlite(_) => return Err("SQLite has no sessions".into()),
-            Address::Postgres(url) => {
-                let (client, ended) = lock_session(url).await?;
-                let taken = client.execute("select pg_advisory_lock($1)", &[&number]).await;
+            Address::Postgres(parameters) => {
+                let (client, ended) = lock_session(parameters).await?;
+                let values: [&(dyn ToSql + Sync); 1] = [&number];
+                let taking = client.execute("select pg_advisory_lock($1)", &values);
+                let taken = answered(PATIENCE, taking).await?;
                 taken.map_err(|error| postgres::described(&error))?;
                 LockSession::Postgres { _client: client, ended }
             }
             Address::MySql(url) => {
-                let mut connection = mysql::connect(url, PATIENCE).await?;
+                let mut connection = mysql::connect(url, PATIENCE).await.map_err(|it| it.reason)?;
                 let take = format!("select get_lock('{}', 0)", mysql_name(number));
-                let taken: Result<Option<i64>, _> = connection.query_first(take).await;
+                let taken =
+                    answered(PATIENCE, connection.query_first::<Option<i64>, _>(take)).await?;
                 match taken {
-                    Ok(Some(1)) => {}
+                    Ok(Some(Some(1))) => {}
                     Ok(_) => return Err("a lock that was drawn at random is taken".into()),
                     Err(error) => return Err(mysql::described(&error)),
                 }
@@ -181,19 +191,29 @@ impl Locked {
     }
 }
 
-/// A session in which a statement may wait for ever.
+/// A session that is ours alone, in which a lock may be held for as long as it lasts.
 async fn lock_session(
-    url: &url::Url,
+    parameters: &Parameters,
 ) -> Result<(tokio_postgres::Client, watch::Receiver<bool>), String> {
-    let (client, ended) = postgres::connect(url, PATIENCE, broadcast::Sender::new(1)).await?;
-    let endless = "set statement_timeout = 0; set lock_timeout = 0; set idle_session_timeout = 0";
-    // Before version 14 there is no such limit to lift.
-    let older = "set statement_timeout = 0; set lock_timeout = 0";
-    if client.batch_execute(endless).await.is_err() {
-        let set = client.batch_execute(older).await;
-        set.map_err(|error| postgres::described(&error))?;
+    let connecting = postgres::connect(parameters, PATIENCE, broadcast::Sender::new(1));
+    let (client, ended) = connecting.await.map_err(|failed| failed.reason)?;
+    let server = answered(PATIENCE, postgres::recognise(&client)).await?;
+    let server = server.map_err(|error| postgres::described(&error))?;
+    if server.is_pooled {
+        return Err("a pooler answers: a lock would be another client's, too".into());
     }
+    let limit = WAIT.as_millis();
+    let set = format!("set statement_timeout = 0; set lock_timeout = {limit}");
+    let set = answered(PATIENCE, client.batch_execute(&set)).await?;
+    set.map_err(|error| postgres::described(&error))?;
+    // Before version 14 there is no such limit to lift.
+    let _ = answered(PATIENCE, client.batch_execute("set idle_session_timeout = 0")).await?;
     Ok((client, ended))
+}
+
+/// An answer within this time: whoever is silent for longer says nothing any more.
+async fn answered<T>(bound: Duration, answer: impl Future<Output = T>) -> Result<T, String> {
+    tokio::time::timeout(bound, answer).await.map_err(|_| format!("no answer within {bound:?}"))
 }
 
 /// Waits until the lock with this number is free, over as many connections as that takes.
@@ -204,24 +224,40 @@ async fn until_free(address: &Address, number: i64) {
     }
 }
 
+/// Waits over one connection, a while at a time.
 async fn wait_once(address: &Address, number: i64) -> Result<(), String> {
+    let bound = WAIT + PATIENCE;
     match address {
         Address::Sqlite(_) => std::future::pending().await,
-        Address::Postgres(url) => {
-            let (client, _ended) = lock_session(url).await?;
-            // Shared: all who wait get it at once. It ends with this connection.
-            let got = client.execute("select pg_advisory_lock_shared($1)", &[&number]).await;
-            got.map(drop).map_err(|error| postgres::described(&error))
+        Address::Postgres(parameters) => {
+            let (client, _ended) = lock_session(parameters).await?;
+            let values: [&(dyn ToSql + Sync); 1] = [&number];
+            loop {
+                // Shared: all who wait get it at once. It ends with this connection.
+                let waiting = client.execute("select pg_advisory_lock_shared($1)", &values);
+                match answered(bound, waiting).await? {
+                    Ok(_) => return Ok(()),
+                    Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {}
+                    Err(error) => return Err(postgres::described(&error)),
+                }
+            }
         }
         Address::MySql(url) => {
-            let mut connection = mysql::connect(url, PATIENCE).await?;
-            let _ = connection.query_drop("set session max_statement_time = 0").await;
-            // A year.
-            let wait = format!("select get_lock('{}', 31536000)", mysql_name(number));
-            let got: Result<Option<i64>, _> = connection.query_first(wait).await;
-            let got = got.map_err(|error| mysql::described(&error))?;
-            let _ = connection.query_drop("do release_all_locks()").await;
-            (got == Some(1)).then_some(()).ok_or_else(|| "the lock was not given".into())
+            let mut connection = mysql::connect(url, PATIENCE).await.map_err(|it| it.reason)?;
+            let lift = connection.query_drop("set session max_statement_time = 0");
+            let _ = answered(PATIENCE, lift).await?;
+            let wait = format!("select get_lock('{}', {})", mysql_name(number), WAIT.as_secs());
+            loop {
+                let waiting = connection.query_first::<Option<i64>, _>(wait.as_str());
+                match answered(bound, waiting).await?.map_err(|error| mysql::described(&error))? {
+                    Some(Some(1)) => break,
+                    Some(Some(0)) => {}
+                    _ => return Err("the lock was not given".into()),
+                }
+            }
+            let release = connection.query_drop("do release_all_locks()");
+            let _ = answered(PATIENCE, release).await?;
+            Ok(())
         }
     }
 }

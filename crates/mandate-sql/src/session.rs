@@ -1,13 +1,23 @@
 //! A connection to whichever database.
+//!
+//! Opening one is bounded as a whole. A proxy may take a connection, answer the login and then say nothing, and keep the
+//! connection alive all the while: no timeout of TCP ends that.
 
 use std::time::Duration;
 
 use tokio::sync::broadcast;
 
 use crate::batch::{Batch, Done};
-use crate::error::Trouble;
+use crate::error::{NoConnection, Trouble};
 use crate::url::Address;
 use crate::{mysql, postgres, sqlite};
+
+/// The least that opening a connection may take, with everything that is asked before the first statement: name
+/// resolution, TLS and a login on a busy server.
+const SHORTEST_BOUND: Duration = Duration::from_secs(10);
+
+/// The most: with rounds of an hour nobody wants to wait for hours.
+const LONGEST_BOUND: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) enum Session {
@@ -17,12 +27,21 @@ pub(crate) enum Session {
 }
 
 impl Session {
-    /// Connects. Names of groups whose rows have changed go to `heard`, where the database tells.
+    /// Connects, within a bound. Names of groups whose rows have changed go to `heard`, where
+    /// the database tells.
     pub(crate) async fn open(
         address: &Address,
         patience: Duration,
         heard: broadcast::Sender<String>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, NoConnection> {
+        within(bound(patience), Session::connect(address, patience, heard)).await
+    }
+
+    async fn connect(
+        address: &Address,
+        patience: Duration,
+        heard: broadcast::Sender<String>,
+    ) -> Result<Self, NoConnection> {
         Ok(match address {
             Address::Sqlite(path) => Session::Sqlite(sqlite::Session::open(path, patience).await?),
             Address::Postgres(url) => {
@@ -54,17 +73,39 @@ impl Session {
     /// Hears when rows change, or no more. Nothing is heard where there are no notifications.
     pub(crate) async fn listen(&self, listen: bool) -> Result<(), Trouble> {
         match self {
-            Session::Postgres(session) if session.is_original => session.listen(listen).await,
+            Session::Postgres(session) if session.has_session() => session.listen(listen).await,
             _ => Ok(()),
         }
+    }
+
+    /// Whether nothing can ever be written here, whatever happens elsewhere: a standby may become a primary.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self, Session::Sqlite(session) if session.is_read_only)
     }
 
     /// Whether a process can hold a lock whose end all others see.
     pub(crate) fn has_session_locks(&self) -> bool {
         match self {
             Session::Sqlite(_) => false,
-            Session::Postgres(session) => session.is_original,
+            Session::Postgres(session) => session.has_session(),
             Session::MySql(session) => !session.is_cluster,
         }
     }
+}
+
+/// How long it may take to open a connection for statements of this patience.
+pub(crate) fn bound(patience: Duration) -> Duration {
+    (patience * 2).clamp(SHORTEST_BOUND, LONGEST_BOUND)
+}
+
+/// Connects within this time, or says that nobody answered.
+pub(crate) async fn within<T>(
+    bound: Duration,
+    connecting: impl Future<Output = Result<T, NoConnection>>,
+) -> Result<T, NoConnection> {
+    tokio::time::timeout(bound, connecting).await.unwrap_or_else(|_| {
+        Err(NoConnection::passing(format!(
+            "no answer within {bound:?}: the server, or a proxy before it, does not respond"
+        )))
+    })
 }

@@ -4,7 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::registers::{
-    Answer, Holder, Incarnation, PROTOCOL, Published, Reason, RoleId, Statement, Successors,
+    Answer, Guarantee, Holder, Incarnation, PROTOCOL, Published, Reason, RoleId, Statement,
+    Successors,
 };
 
 use crate::batch::{Batch, Done, Step, Value};
@@ -94,7 +95,7 @@ pub(crate) fn reason_of(number: i64) -> Option<Reason> {
 fn read_control(key: &Key) -> Step {
     Step::new(
         "select protocol, term, beat, leader, incarnation, reason, round_us, lease_us, successor1, successor2, \
-         successor3, preferred, session from mandate_control where group_name = $1 and role = $2",
+         successor3, preferred, session, fenced_term from mandate_control where group_name = $1 and role = $2",
         key.values(),
     )
 }
@@ -103,10 +104,10 @@ fn read_control(key: &Key) -> Step {
 pub(crate) fn batch(key: &Key, statement: &Statement, extra: &Extra) -> Batch {
     match statement {
         Statement::Look => Batch::one(read_control(key)),
-        Statement::Join { member, score, was_evicted, first } => {
+        Statement::Join { member, score, was_evicted, first, floor } => {
             let score = score.as_ref().map(rows::score_text);
             let row = [score.into(), i64::from(*was_evicted).into(), extra.label.as_str().into()];
-            join(key, *member, row, first)
+            join(key, *member, row, first, *floor)
         }
         Statement::Heartbeat { me, score } => {
             let score = score.as_ref().map(rows::score_text);
@@ -125,9 +126,9 @@ pub(crate) fn batch(key: &Key, statement: &Statement, extra: &Extra) -> Batch {
         }
         Statement::Renew { me, was, publish } => {
             let [one, two, three] = successors(&publish.successors);
-            let renew = Step::new(
+            let renew = Step::durable(
                 "update mandate_control set beat = beat + 1, round_us = $7, lease_us = $8, successor1 = $9, \
-                 successor2 = $10, successor3 = $11, session = $12 where group_name = $1 and role = $2 \
+                 successor2 = $10, successor3 = $11, session = $12, fenced_term = $13 where group_name = $1 and role = $2 \
                  and term = $3 and beat = $4 and leader = $5 and incarnation = $6 and protocol = 1",
                 key.with([
                     number(was.term.get()),
@@ -140,6 +141,7 @@ pub(crate) fn batch(key: &Key, statement: &Statement, extra: &Extra) -> Batch {
                     two,
                     three,
                     extra.session.into(),
+                    fenced_term(publish, was.term),
                 ]),
             );
             Batch { steps: vec![renew, read_control(key)], atomic: false, announce: None }
@@ -149,7 +151,7 @@ pub(crate) fn batch(key: &Key, statement: &Statement, extra: &Extra) -> Batch {
         }
         Statement::Vacate { me, was, reason, successors: list } => {
             let [one, two, three] = successors(list);
-            let vacate = Step::new(
+            let vacate = Step::durable(
                 "update mandate_control set beat = beat + 1, leader = null, incarnation = null, session = null, \
                  reason = $7, successor1 = $8, successor2 = $9, successor3 = $10 where group_name = $1 and role = $2 \
                  and term = $3 and beat = $4 and leader = $5 and incarnation = $6 and protocol = 1",
@@ -195,24 +197,57 @@ pub(crate) fn batch(key: &Key, statement: &Statement, extra: &Extra) -> Batch {
     }
 }
 
-fn join(key: &Key, id: MemberId, row: [Value; 3], first: &Published) -> Batch {
+/// The term, if its leader relies on terms alone.
+fn fenced_term(publish: &Published, term: Term) -> Value {
+    match publish.guarantee {
+        Guarantee::Fenced => number(term.get()),
+        Guarantee::Leased => Value::Null,
+    }
+}
+
+/// Makes the control row where there is none, at the highest term that the history, the fence or whoever asks knows of. Where
+/// it is there, nothing is locked: on MySQL an `insert ignore` that finds its row would share it, and who shares a row that the
+/// leader wants to renew and then wants to write it himself waits for a leader who waits for him.
+pub(crate) fn make_control(key: &Key, first: &Published, floor: Term) -> Step {
+    Step::durable(
+        "insert new into mandate_control (group_name, role, protocol, term, beat, reason, round_us, lease_us) \
+         select $1, $2::bigint, $3::bigint, known.term, 0, 0, $4::bigint, $5::bigint from \
+         (select max(t.term) as term from \
+         (select term from mandate_history where group_name = $1 and role = $2 \
+         union all select term from mandate_fence where group_name = $1 and role = $2 \
+         union all select $6::bigint) t) known \
+         where not exists (select 1 from mandate_control c where c.group_name = $1 and c.role = $2)",
+        key.with([
+            i64::from(PROTOCOL).into(),
+            micros(first.round),
+            micros(first.lease),
+            number(floor.get()),
+        ]),
+    )
+}
+
+/// Makes the fence's row where there is none, so that fenced transactions only update it.
+fn make_fence(group: Value, role: Value) -> Step {
+    Step::new(
+        "insert new into mandate_fence (group_name, role, term) \
+         select c.group_name, c.role, 0 from mandate_control c where c.group_name = $1 and c.role = $2 \
+         and not exists (select 1 from mandate_fence f where f.group_name = $1 and f.role = $2)",
+        vec![group, role],
+    )
+}
+
+fn join(key: &Key, id: MemberId, row: [Value; 3], first: &Published, floor: Term) -> Batch {
     let group = || Value::from(key.group.as_str());
     let [score, was_evicted, label] = row;
     let steps = vec![
-        Step::new(
-            "insert new into mandate_control (group_name, role, protocol, term, beat, reason, round_us, lease_us) \
-             values ($1, $2, $3, 0, 0, 0, $4, $5)",
-            key.with([i64::from(PROTOCOL).into(), micros(first.round), micros(first.lease)]),
-        ),
-        Step::new(
-            "insert new into mandate_counter (group_name, last) values ($1, 0)",
-            vec![group()],
-        ),
         // From here on no other joins this group until this one has.
-        Step::new(
-            "update mandate_counter set last = last + 1 where group_name = $1",
+        Step::durable(
+            "insert into mandate_counter (group_name, last) values ($1, 1) \
+             on conflict (group_name) do update set last = mandate_counter.last + 1",
             vec![group()],
         ),
+        make_control(key, first, floor),
+        make_fence(group(), key.role().into()),
         Step::new(
             "delete from mandate_member where group_name = $1 and member = $2",
             vec![group(), member(id)],
@@ -236,11 +271,11 @@ fn takeover(
     extra: &Extra,
 ) -> Batch {
     let [one, two, three] = successors(&publish.successors);
-    let take = Step::new(
+    let take = Step::durable(
         "update mandate_control set term = $3, beat = 0, leader = $4, incarnation = $5, reason = $6, round_us = $7, \
-         lease_us = $8, successor1 = $9, successor2 = $10, successor3 = $11, session = $12 \
-         where group_name = $1 and role = $2 and term = $13 and beat = $14 and leader is not distinct from $15 \
-         and incarnation is not distinct from $16 and protocol = 1",
+         lease_us = $8, successor1 = $9, successor2 = $10, successor3 = $11, session = $12, \
+         fenced_term = $17 where group_name = $1 and role = $2 and term = $13 and beat = $14 \
+         and leader is not distinct from $15 and incarnation is not distinct from $16 and protocol = 1",
         key.with([
             number(term.get()),
             member(me.member),
@@ -256,6 +291,7 @@ fn takeover(
             number(was_beat),
             of.map(|of| i64::from(of.member.get())).into(),
             of.map_or(Value::Null, |of| number(of.incarnation.get())),
+            fenced_term(publish, term),
         ]),
     );
     // Written if, and only if, the row is ours now.
@@ -282,32 +318,47 @@ fn takeover(
     Batch { steps, atomic: true, announce: Some(key.group.clone()) }
 }
 
+/// So many steps has each role that is preferred for another.
+const PREFERENCE: usize = 3;
+
+/// First the update, and the row only where there is none: see [`make_control`].
 fn prefer(key: &Key, term: Term, changes: &[(RoleId, MemberId)]) -> Batch {
-    let mut steps = Vec::with_capacity(changes.len() * 2);
+    let mut steps = Vec::with_capacity(changes.len() * PREFERENCE);
     for (role, preferred) in changes {
-        let values = || {
-            vec![
-                Value::from(key.group.as_str()),
-                i64::from(role.get()).into(),
-                member(*preferred),
-                number(term.get()),
-            ]
-        };
-        steps.push(Step::new(
-            "insert new into mandate_control \
-             (group_name, role, protocol, term, beat, reason, round_us, lease_us, preferred) \
-             select group_name, $2::bigint, protocol, 0, 0, 0, round_us, lease_us, $3::bigint from mandate_control g \
-             where g.group_name = $1 and g.role = -1 and g.term = $4",
-            values(),
-        ));
+        let (group, role) = (Value::from(key.group.as_str()), Value::from(i64::from(role.get())));
+        let values = || vec![group.clone(), role.clone(), member(*preferred), number(term.get())];
         steps.push(Step::new(
             "update mandate_control set preferred = $3 where group_name = $1 and role = $2 and exists \
              (select 1 from (select term from mandate_control where group_name = $1 and role = -1) g \
              where g.term = $4)",
             values(),
         ));
+        steps.push(Step::new(
+            "insert new into mandate_control \
+             (group_name, role, protocol, term, beat, reason, round_us, lease_us, preferred) \
+             select g.group_name, $2::bigint, g.protocol, (select coalesce(max(t.term), 0) from \
+             (select term from mandate_history where group_name = $1 and role = $2 \
+             union all select term from mandate_fence where group_name = $1 and role = $2) t), \
+             0, 0, g.round_us, g.lease_us, $3::bigint from mandate_control g \
+             where g.group_name = $1 and g.role = -1 and g.term = $4 and not exists \
+             (select 1 from mandate_control c where c.group_name = $1 and c.role = $2)",
+            values(),
+        ));
+        steps.push(make_fence(group.clone(), role.clone()));
     }
     Batch { steps, atomic: true, announce: None }
+}
+
+/// Raises the terms of a group and of its roles: whoever leads leads no more, and terms from now on are above this one. A
+/// row that says so counts as made again, so that leases that were lost with a database are waited for.
+pub(crate) fn raise(key: &Key, above: Term, first: &Published) -> Batch {
+    let raise = Step::durable(
+        "update mandate_control set term = $2, beat = 0, leader = null, incarnation = null, session = null, reason = 0 \
+         where group_name = $1 and term < $2",
+        vec![key.group.as_str().into(), number(above.get())],
+    );
+    let steps = vec![raise, make_control(key, first, above), read_control(key)];
+    Batch { steps, atomic: true, announce: Some(key.group.clone()) }
 }
 
 fn calendar_ms() -> i64 {
@@ -352,7 +403,8 @@ pub(crate) fn reply(statement: &Statement, done: Vec<Done>) -> Result<Reply, Tro
         }
         Statement::Leave { .. } | Statement::Evict { .. } => plain(Answer::Written(first > 0)),
         Statement::Prefer { .. } => {
-            plain(Answer::Written(done.iter().skip(1).step_by(2).all(|done| done.changed > 0)))
+            let is_written = |done: &[Done]| done[0].changed + done[1].changed > 0;
+            plain(Answer::Written(done.chunks_exact(PREFERENCE).all(is_written)))
         }
         Statement::Sweep { .. } => plain(Answer::Members(rows::members(last)?)),
         Statement::ReadRoles => plain(Answer::Roles(rows::roles(last)?)),

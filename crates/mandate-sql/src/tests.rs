@@ -1,11 +1,13 @@
 //! The statements mean the same on every database: real servers, started here.
 
+mod connecting;
+
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::registers::{
-    Answer, Control, Holder, Published, Reason, RoleId, Statement, Version,
+    Answer, Control, Guarantee, Holder, Published, Reason, RoleId, Statement, Version,
 };
 use mandate_proto::score::Score;
 use mandate_servers::Server;
@@ -14,7 +16,13 @@ use mandate_servers::postgres::{Postgres, PostgresConfig};
 
 use crate::database::Database;
 use crate::statements::{Extra, Key};
-use crate::{Address, SqlError, fence};
+use crate::{Address, SqlError};
+
+mod crashes;
+mod fences;
+mod losses;
+mod schemas;
+mod scores;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -50,9 +58,21 @@ impl Table {
     async fn join(&self, id: u32, score: Option<f64>) -> Holder {
         let score = score.map(|score| Score::new(&[score, -1.5]).unwrap());
         let member = MemberId::new(id);
-        let join = Statement::Join { member, score, was_evicted: id == 9, first: publish(&[]) };
-        let Answer::Joined { incarnation, .. } = self.ask(join).await else { panic!("not joined") };
-        Holder { member, incarnation }
+        self.join_with(member, score, Term::NONE).await.0
+    }
+
+    async fn join_with(
+        &self,
+        member: MemberId,
+        score: Option<Score>,
+        floor: Term,
+    ) -> (Holder, Control) {
+        let was_evicted = member.get() == 9;
+        let join = Statement::Join { member, score, was_evicted, first: publish(&[]), floor };
+        let Answer::Joined { incarnation, row } = self.ask(join).await else {
+            panic!("not joined")
+        };
+        (Holder { member, incarnation }, row)
     }
 
     async fn control(&self, statement: Statement) -> (bool, Control) {
@@ -68,6 +88,7 @@ fn publish(successors: &[u32]) -> Published {
         successors: successors.iter().copied().map(MemberId::new).collect(),
         round: Duration::from_millis(100),
         lease: Duration::from_millis(125),
+        guarantee: Guarantee::Leased,
     }
 }
 
@@ -101,6 +122,10 @@ async fn the_control_row_is_written_only_by_whoever_names_its_state() {
         let renew = |me, was| Statement::Renew { me, was, publish: publish(&[2]) };
         let (changed, row) = table.control(renew(one, version)).await;
         assert!(changed && row.version.beat == 1 && row.published == publish(&[2]), "{address}");
+        let fenced = Published { guarantee: Guarantee::Fenced, ..publish(&[2]) };
+        let renewed = Statement::Renew { me: one, was: row.version, publish: fenced };
+        let (changed, row) = table.control(renewed).await;
+        assert!(changed && row.published == fenced, "{address}: what the leader relies on");
         let (changed, _) = table.control(renew(one, version)).await;
         assert!(!changed, "{address}: a beat behind");
         let (changed, _) = table.control(renew(two, row.version)).await;
@@ -190,66 +215,6 @@ async fn what_is_not_there_yet_is_said_with_what_to_do() {
     Database::make_schema(&address).await.unwrap();
     Database::make_schema(&address).await.unwrap();
     Database::open(&address, PATIENCE).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_fenced_transaction_of_an_old_term_is_refused_on_every_database() {
-    let directory = tempfile::tempdir().unwrap();
-    let (old, new) = (Term::new(3), Term::new(4));
-    for address in addresses(&directory) {
-        Table::open(&address, "fence").await;
-        match &address {
-            Address::Sqlite(path) => {
-                let mut connection = rusqlite::Connection::open(path).unwrap();
-                for (term, passes) in [(old, true), (old, true), (new, true), (old, false)] {
-                    let transaction = connection.transaction().unwrap();
-                    let fenced = fence::sqlite(&transaction, "fence", None, term);
-                    assert_eq!(fenced.is_ok(), passes, "{address} {term}");
-                    transaction.commit().unwrap();
-                }
-            }
-            Address::Postgres(url) => {
-                let heard = tokio::sync::broadcast::Sender::new(1);
-                let (mut one, _) =
-                    crate::postgres::connect(url, PATIENCE, heard.clone()).await.unwrap();
-                let (mut two, _) = crate::postgres::connect(url, PATIENCE, heard).await.unwrap();
-                // Two of one term at once do not wait for each other.
-                let first = one.transaction().await.unwrap();
-                fence::postgres(&first, "fence", None, old).await.unwrap();
-                let second = two.transaction().await.unwrap();
-                // The row was made by the first, and is not there for the second before that has ended.
-                let raced = tokio::time::timeout(
-                    Duration::from_millis(300),
-                    fence::postgres(&second, "fence", None, old),
-                );
-                assert!(raced.await.is_err(), "only for the very first");
-                first.commit().await.unwrap();
-                drop(second);
-                let (first, second) =
-                    (one.transaction().await.unwrap(), two.transaction().await.unwrap());
-                fence::postgres(&first, "fence", None, old).await.unwrap();
-                fence::postgres(&second, "fence", None, old).await.unwrap();
-                first.commit().await.unwrap();
-                second.commit().await.unwrap();
-                let first = one.transaction().await.unwrap();
-                fence::postgres(&first, "fence", None, new).await.unwrap();
-                first.commit().await.unwrap();
-                let second = two.transaction().await.unwrap();
-                let refused = fence::postgres(&second, "fence", None, old).await;
-                assert!(matches!(refused, Err(fence::Refused::OldTerm(_))), "{refused:?}");
-            }
-            Address::MySql(url) => {
-                let mut connection = crate::mysql::connect(url, PATIENCE).await.unwrap();
-                for (term, passes) in [(old, true), (old, true), (new, true), (old, false)] {
-                    let mut transaction =
-                        connection.start_transaction(Default::default()).await.unwrap();
-                    let fenced = fence::mysql(&mut transaction, "fence", None, term).await;
-                    assert_eq!(fenced.is_ok(), passes, "{address} {term} {fenced:?}");
-                    transaction.commit().await.unwrap();
-                }
-            }
-        }
-    }
 }
 
 /// Whoever deploys several programs at once makes the tables several times at once.

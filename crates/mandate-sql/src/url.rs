@@ -1,4 +1,7 @@
 //! Which database, from one line of text.
+//!
+//! The line may hold a password. Whatever is shown of it, by any way, is shown without: an address that was understood has
+//! its secrets replaced, and of a text that was not understood nothing is repeated that could be one.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -6,13 +9,20 @@ use std::str::FromStr;
 use url::Url;
 
 use crate::error::SqlError;
+use crate::postgres::parameters::ENCODE;
+pub use crate::postgres::parameters::Parameters;
+use crate::postgres::target::{Surroundings, names_database};
+
+/// Parameters of MySQL addresses whose values nobody is to see.
+const MYSQL_SECRETS: [&str; 3] = ["password", "pass", "pwd"];
 
 /// The address of a database.
 ///
 /// - `sqlite:PATH`: a file, made if it is not there. Relative to the working directory.
-/// - `postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=verify-full&sslrootcert=FILE`, and everything else that
-///   `libpq` writes in such a line and `tokio-postgres` understands.
-/// - `mysql://USER:PASSWORD@HOST:PORT/DATABASE?require_ssl=true`; `mariadb://` is the same.
+/// - `postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=verify-full&sslrootcert=FILE`, or pairs
+///   (`host=HOST dbname=DATABASE`), as `libpq` reads them: several hosts, sockets, service and password files, the
+///   environment.
+/// - `mysql://USER:PASSWORD@HOST:PORT/DATABASE?ssl-mode=REQUIRED`; `mariadb://` is the same.
 ///
 /// It may hold a password, and is shown without.
 #[derive(Clone, PartialEq, Eq)]
@@ -20,7 +30,7 @@ pub enum Address {
     /// A file of SQLite.
     Sqlite(PathBuf),
     /// PostgreSQL, or what speaks its protocol.
-    Postgres(Box<Url>),
+    Postgres(Box<Parameters>),
     /// MySQL, MariaDB, or what speaks their protocol.
     MySql(Box<Url>),
 }
@@ -31,7 +41,8 @@ impl Address {
     pub fn url(&self) -> String {
         match self {
             Address::Sqlite(path) => format!("sqlite:{}", path.display()),
-            Address::Postgres(url) | Address::MySql(url) => url.to_string(),
+            Address::Postgres(parameters) => parameters.as_str().to_owned(),
+            Address::MySql(url) => url.to_string(),
         }
     }
 
@@ -43,59 +54,145 @@ impl Address {
             Address::MySql(_) => "MySQL or MariaDB",
         }
     }
+
+    /// The host and port that it names, if it names one host.
+    pub fn host_and_port(&self) -> Option<(String, u16)> {
+        match self {
+            Address::Sqlite(_) => None,
+            Address::Postgres(parameters) => {
+                let host = parameters.get("host").filter(|host| !host.contains([',', '/']))?;
+                let port = parameters.get("port").map_or(Some(5432), |port| port.parse().ok())?;
+                Some((host.to_owned(), port))
+            }
+            Address::MySql(url) => Some((url.host_str()?.to_owned(), url.port().unwrap_or(3306))),
+        }
+    }
+
+    /// The same database, reached through another host and port: a relay, say. A file stays what it is.
+    pub fn through(&self, host: &str, port: u16) -> Self {
+        match self {
+            Address::Sqlite(path) => Address::Sqlite(path.clone()),
+            Address::Postgres(parameters) => {
+                Address::Postgres(Box::new(parameters.through(host, port)))
+            }
+            Address::MySql(url) => {
+                let mut url = url.clone();
+                let _ = url.set_host(Some(host));
+                let _ = url.set_port(Some(port));
+                Address::MySql(url)
+            }
+        }
+    }
 }
 
 impl FromStr for Address {
     type Err = SqlError;
 
     fn from_str(text: &str) -> Result<Self, SqlError> {
+        let wrong = |reason: String| SqlError::Address { url: harmless(text), reason };
         if let Some(path) = text.strip_prefix("sqlite:") {
             let path = path.strip_prefix("//").unwrap_or(path);
             if path.is_empty() || path == ":memory:" {
                 let reason = "write a file, such as sqlite:./mandate.db: members share it";
-                return Err(SqlError::Address { url: text.into(), reason: reason.into() });
+                return Err(wrong(reason.into()));
             }
             return Ok(Address::Sqlite(path.into()));
         }
-        let url = Url::parse(text).map_err(|error| SqlError::Address {
-            // Not the text: it may hold a password.
-            url: text.split(':').next().unwrap_or_default().into(),
-            reason: error.to_string(),
-        })?;
-        let address = match url.scheme() {
-            "postgres" | "postgresql" => Address::Postgres(Box::new(url)),
-            // The scheme of a URL of this kind cannot be changed in place.
-            "mariadb" => return text.replacen("mariadb", "mysql", 1).parse(),
-            "mysql" => Address::MySql(Box::new(url)),
-            other => {
-                return Err(SqlError::Address {
-                    url: other.into(),
-                    reason: "it must begin with sqlite:, postgres:// or mysql://".into(),
-                });
+        let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+        match scheme.as_deref() {
+            Some("postgres" | "postgresql") => postgres(Parameters::from_url(text).map_err(wrong)?),
+            Some("mysql" | "mariadb") => mysql(text).map_err(wrong),
+            None if Parameters::are_pairs(text) => {
+                postgres(Parameters::from_pairs(text).map_err(wrong)?)
             }
-        };
-        let (Address::Postgres(url) | Address::MySql(url)) = &address else { return Ok(address) };
-        if url.path().len() < 2 {
-            let reason = "name the database, as in HOST:PORT/DATABASE";
-            return Err(SqlError::Address { url: address.to_string(), reason: reason.into() });
+            None if looks_like_file(text) => {
+                Err(wrong(format!("to elect on a file of SQLite, write sqlite:{text}")))
+            }
+            _ => Err(wrong("it must begin with sqlite:, postgres:// or mysql://".into())),
         }
-        Ok(address)
     }
+}
+
+fn postgres(parameters: Parameters) -> Result<Address, SqlError> {
+    let is_named = names_database(&parameters, &Surroundings::own());
+    let address = Address::Postgres(Box::new(parameters));
+    match is_named {
+        true => Ok(address),
+        false => Err(unnamed(&address)),
+    }
+}
+
+fn mysql(text: &str) -> Result<Address, String> {
+    // The scheme of a URL of this kind cannot be changed in place.
+    let (_, rest) = text.split_once("://").unwrap_or(("", text));
+    let url =
+        Url::parse(&format!("mysql://{rest}")).map_err(|error| format!("{error}; {ENCODE}"))?;
+    // A slash in a password cuts the text in the wrong place.
+    if url.path().contains('@')
+        || url.query().is_some_and(|query| query.contains('@'))
+        || url.fragment().is_some()
+    {
+        return Err(format!("it cannot be split into its parts: {ENCODE}"));
+    }
+    let address = Address::MySql(Box::new(url.clone()));
+    if url.path().len() < 2 {
+        return Err("name the database, as in HOST:PORT/DATABASE".into());
+    }
+    crate::mysql::options(&url)?;
+    Ok(address)
+}
+
+fn unnamed(address: &Address) -> SqlError {
+    let reason = "name the database, as in HOST:PORT/DATABASE";
+    SqlError::Address { url: address.to_string(), reason: reason.into() }
+}
+
+/// Whether somebody has named a file and no more.
+fn looks_like_file(text: &str) -> bool {
+    let is_path = text.starts_with(['/', '.', '~']);
+    let is_named_so = [".db", ".sqlite", ".sqlite3"].iter().any(|end| text.ends_with(end));
+    is_harmless(text) && (is_path || is_named_so)
+}
+
+/// Whether there can be no password in it: nothing separates one from anything.
+fn is_harmless(text: &str) -> bool {
+    !text.contains([':', '@', '=', '?', '&', '\'', '"']) && !text.contains(char::is_whitespace)
+}
+
+/// What can be shown of a text that was not understood: all of it if there is no password in it, else what kind of
+/// address it was to be.
+fn harmless(text: &str) -> String {
+    if is_harmless(text) || (text.starts_with("sqlite:") && is_harmless(&text["sqlite:".len()..])) {
+        return text.to_owned();
+    }
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme).filter(|scheme| {
+        scheme.len() < 16 && scheme.chars().all(|c| c.is_ascii_alphanumeric() || c == '+')
+    });
+    scheme.map_or_else(|| "...".into(), |scheme| format!("{scheme}://..."))
 }
 
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Address::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
-            Address::Postgres(url) | Address::MySql(url) => {
-                let mut shown = (**url).clone();
-                if shown.password().is_some() {
-                    let _ = shown.set_password(Some("..."));
-                }
-                write!(f, "{shown}")
-            }
+            Address::Postgres(parameters) => write!(f, "{parameters}"),
+            Address::MySql(url) => write!(f, "{}", without_secrets(url)),
         }
     }
+}
+
+fn without_secrets(url: &Url) -> Url {
+    let mut shown = url.clone();
+    if shown.password().is_some() {
+        let _ = shown.set_password(Some("..."));
+    }
+    if url.query().is_some() {
+        shown.query_pairs_mut().clear().extend_pairs(url.query_pairs().map(|(name, value)| {
+            let is_secret = MYSQL_SECRETS.contains(&name.to_ascii_lowercase().as_str());
+            (name, if is_secret { "...".into() } else { value })
+        }));
+    }
+    shown
 }
 
 impl std::fmt::Debug for Address {
@@ -106,6 +203,8 @@ impl std::fmt::Debug for Address {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -115,6 +214,9 @@ mod tests {
         assert_eq!(shown("sqlite:///var/m.db"), "sqlite:/var/m.db");
         assert_eq!(shown("postgres://u:secret@h:5/d"), "postgres://u:...@h:5/d");
         assert_eq!(shown("mariadb://u:secret@h/d"), "mysql://u:...@h/d");
+        assert_eq!(shown("postgres://u@h/d?password=secret"), "postgres://u:...@h/d");
+        assert_eq!(shown("host=h password=secret dbname=d"), "postgres://:...@h/d");
+        assert_eq!(shown("postgres://u@h:1,[::1]:2/d"), "postgres://u@h:1,[::1]:2/d");
     }
 
     #[test]
@@ -122,12 +224,81 @@ mod tests {
         for (text, expected) in [
             ("sqlite:", "members share it"),
             ("sqlite::memory:", "members share it"),
-            ("oracle://h/d", "must begin with"),
+            ("oracle://u:secret@h/d", "must begin with"),
             ("postgres://u:secret@h", "name the database"),
             ("postgres://u:secret@h:port/d", "port"),
+            ("postgres://u:sec/secret@h/d", "%2F"),
+            ("postgres://u:sec?secret@h/d", "%3F"),
+            ("postgres://u:secret@h/d?sslcrl=x", "`sslcrl`"),
+            ("postgres://u:secret@h/d?gssencmode=require", "gssencmode"),
+            ("postgres://u:%zz@h/d", "two digits"),
+            ("host=h password=secret frobnicate=1", "`frobnicate`"),
+            ("host=h password='secret", "quote"),
+            ("mysql://u:secret@h", "name the database"),
+            ("mysql://u:secret@h/d?frobnicate=1", "frobnicate"),
+            ("mysql://u:sec/secret@h/d", "%2F"),
+            ("./mandate.db", "sqlite:./mandate.db"),
+            ("mandate.db", "sqlite:mandate.db"),
+            ("/var/lib/mandate.sqlite", "sqlite:/var/lib/mandate.sqlite"),
         ] {
-            let error = text.parse::<Address>().unwrap_err().to_string();
-            assert!(error.contains(expected) && !error.contains("secret"), "{error}");
+            let error = text.parse::<Address>().unwrap_err();
+            assert!(error.is_final(), "{text}");
+            let error = error.to_string();
+            assert!(error.contains(expected) && !error.contains("secret"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_relay_stands_in_for_the_server_and_the_rest_is_kept() {
+        let through = |text: &str| text.parse::<Address>().unwrap().through("127.0.0.1", 9).url();
+        let url = through("postgres://u:a%40b@h1:1,h2/d?options=-c%20x%3Dy");
+        assert_eq!(url, "postgres://u:a%40b@127.0.0.1:9/d?options=-c%20x%3Dy");
+        assert_eq!(through("mysql://u:p@h/d"), "mysql://u:p@127.0.0.1:9/d");
+        let place = |text: &str| text.parse::<Address>().unwrap().host_and_port();
+        assert_eq!(place("postgres://u@h/d"), Some(("h".into(), 5432)));
+        assert_eq!(place("mysql://u@h:7/d"), Some(("h".into(), 7)));
+        assert_eq!(place("sqlite:m.db"), None);
+    }
+
+    /// Every way to write a password, and what surrounds it.
+    fn texts(password: &str) -> Vec<String> {
+        let encoded: String = password.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let quoted = password.replace('\\', "\\\\").replace('\'', "\\'");
+        let mut texts = Vec::new();
+        for written in [password, &encoded] {
+            for scheme in ["postgres", "postgresql", "mysql", "mariadb", "oracle", "Postgres"] {
+                texts.push(format!("{scheme}://u:{written}@h/d"));
+                texts.push(format!("{scheme}://u:{written}@h:1,i:2/d?sslmode=disable"));
+                texts.push(format!("{scheme}://u:{written}@h:x/d"));
+                texts.push(format!("{scheme}://u:{written}@h"));
+                texts.push(format!("{scheme}://u@h/d?password={written}"));
+                texts.push(format!("{scheme}://u@h/d?x=1&password={written}&sslmode=y"));
+            }
+        }
+        texts.push(format!("host=h dbname=d password='{quoted}'"));
+        texts.push(format!("host=h password={password} dbname=d"));
+        texts.push(format!("host = h password = '{quoted}' nonsense=1 dbname=d"));
+        texts.push(format!("password={password}"));
+        texts.push(format!("u:{password}@h/d"));
+        texts
+    }
+
+    proptest! {
+        /// Display, Debug, errors: whatever is made of the text, the password is nowhere in it.
+        #[test]
+        fn no_password_is_ever_shown(
+            body in "[a-zA-Z0-9/@:?#&=+%' .,;!*-]{0,12}",
+            place in 0_usize..3,
+        ) {
+            // A password of which every part can be recognised.
+            let parts = [format!("Xq7Zw{body}"), format!("{body}Xq7Zw"), format!("Xq7Zw{body}Vk9Jp")];
+            for text in texts(&parts[place]) {
+                let shown = match text.parse::<Address>() {
+                    Ok(address) => format!("{address} {address:?}"),
+                    Err(error) => format!("{error} {error:?}"),
+                };
+                prop_assert!(!shown.contains("Xq7Zw") && !shown.contains("Vk9Jp"), "{} -> {}", text, shown);
+            }
         }
     }
 }

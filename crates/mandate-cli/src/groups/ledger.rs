@@ -30,7 +30,7 @@ use super::memory::InMemory;
 use super::one_word;
 use super::sql::{lock, new_group};
 use crate::args::positive_duration;
-use crate::ledger::{AssignorName, LedgerConfig, LedgerMember, ModeName, ProtocolName};
+use crate::ledger::{AssignorName, LedgerConfig, LedgerMember, ModeName, ProtocolName, Tuning};
 use crate::output::readable;
 
 /// Kafka, to the relays: no member has this number.
@@ -196,6 +196,7 @@ impl OnLedger {
             protocol: ProtocolName::default(),
             instance: None,
             settings: BTreeMap::new(),
+            tuning: Tuning::default(),
         })
     }
 
@@ -274,11 +275,12 @@ pub(crate) struct Actors {
     subject: OnLedger,
 }
 
-impl Members for Actors {
-    fn command(&self, member: MemberId, _: Start) -> Command {
-        let OnLedger { base, mode, session, partitions, groups, is_plain } = &self.subject;
+impl Actors {
+    /// A command of this program for a member.
+    fn run(&self, command: &[&str], member: MemberId) -> Command {
+        let OnLedger { base, mode, session, partitions, groups, .. } = &self.subject;
         let mut run = Command::new(&self.program);
-        run.args(["lab", "actor", "--topic", &format!("mandate-{}", self.group)]);
+        run.args(command).args(["--topic", &format!("mandate-{}", self.group)]);
         run.arg("--group").arg(format!("{}-{}", self.group, member.get() % groups));
         run.arg("--member").arg(member.to_string());
         run.arg("--brokers").arg(base.reach(member).expect("every member has its ways"));
@@ -287,10 +289,21 @@ impl Members for Actors {
         if *mode == ModeName::NonExclusive {
             run.args(["--mode", "non-exclusive"]);
         }
-        if *is_plain {
+        run
+    }
+}
+
+impl Members for Actors {
+    fn command(&self, member: MemberId, _: Start) -> Command {
+        let mut run = self.run(&["lab", "actor"], member);
+        if self.subject.is_plain {
             run.arg("--plain");
         }
         run
+    }
+
+    fn wrapper(&self, member: MemberId, _: Start) -> Option<Command> {
+        (!self.subject.is_plain).then(|| self.run(&["run", "0"], member))
     }
 
     fn cables(&self) -> Option<&dyn Cables> {

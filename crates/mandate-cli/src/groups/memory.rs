@@ -14,8 +14,8 @@ use anyhow::Context;
 use mandate_conformance::cancellation::{Handle, Handles};
 use mandate_conformance::subject::{Ability, Cables, Members, SetupError, Subject};
 use mandate_ledger::memory::{
-    Assignor, Broker, BrokerConfig, Call, Client, ClientConfig, ClientId, GroupId, MemoryLedger,
-    Outgoing, Reply,
+    Assignor, Broker, BrokerConfig, Call, Client, ClientConfig, ClientId, Coordination, GroupId,
+    MemoryLedger, Outgoing, Reply,
 };
 use mandate_ledger::{Ledger, LedgerError, Member, Roles, Setup, start};
 use mandate_proto::identity::{Lifetime, MemberId};
@@ -53,6 +53,7 @@ fn broker_config() -> BrokerConfig {
         assignor: Assignor::default(),
         shortest_session: Duration::ZERO,
         delivery: Delivery::Anyone,
+        coordination: Coordination::Generations,
     }
 }
 
@@ -64,6 +65,8 @@ fn client_config(session: Duration) -> ClientConfig {
         barrier: session * 2,
         assignor: Assignor::default(),
         instance: None,
+        hides_losses: false,
+        coordination: Coordination::Generations,
         fetches: None,
     }
 }

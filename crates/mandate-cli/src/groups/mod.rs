@@ -151,8 +151,9 @@ impl EngineArgs {
     /// How long a lease lasts, where there are leases; on a ledger, after which silence another may lead.
     fn lease(&self) -> Duration {
         match self.engine {
+            // A session, and the threshold that the next owner waits for.
             #[cfg(feature = "kafka")]
-            Engine::Ledger => self.ledger.session,
+            Engine::Ledger => self.ledger.session.mul_f64(1.5),
             _ => self.lease,
         }
     }

@@ -1,9 +1,8 @@
 //! The peer engine under test: members on loopback, with relays between them if their ways are to be cut.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
-use std::hash::{BuildHasher, RandomState};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -24,10 +23,6 @@ use crate::init::{self, MemberFile};
 use crate::node::{NodeConfig, start_peer};
 
 pub(super) const GROUP: &str = "lab";
-
-/// Ports are looked for here: below those that the system gives to outgoing connections, which could take
-/// the port of a member while it is down.
-const PORTS: std::ops::Range<u16> = 10_000..32_000;
 
 /// For elections: round trips are short on one host.
 const TIMEOUT: Duration = Duration::from_millis(200);
@@ -68,7 +63,7 @@ impl PeerGroup {
     pub(super) fn make(peers: Peers, size: u32, directory: &Path) -> anyhow::Result<Self> {
         let members: Vec<_> = (1..=size).map(MemberId::new).collect();
         certs::make_for_a_day(GROUP, directory, &members)?;
-        let mut ports = free_ports(members.len() * 4)?.into_iter();
+        let mut ports = free_addresses(members.len() * 4)?.into_iter();
         let mut listening = || members.iter().copied().zip(ports.by_ref()).collect();
         let [listen, apis, twins, twin_apis]: [BTreeMap<MemberId, SocketAddr>; 4] =
             std::array::from_fn(|_| listening());
@@ -127,6 +122,10 @@ impl Members for PeerGroup {
     fn twin(&self, member: MemberId) -> Command {
         let configuration = self.directory.join(format!("{member}-twin.toml"));
         self.run(&["lab", "actor"], &configuration, Start::Stored)
+    }
+
+    fn wrapper(&self, member: MemberId, start: Start) -> Option<Command> {
+        Some(self.run(&["run", "conformance"], &self.configuration(member), start))
     }
 
     fn cables(&self) -> Option<&dyn Cables> {
@@ -203,6 +202,7 @@ pub(super) fn member_command(
     match start {
         Start::New => run.arg("--new"),
         Start::Lost => run.arg("--lost"),
+        Start::Changed => run.arg("--members-changed"),
         Start::Stored => &mut run,
     };
     run
@@ -212,21 +212,8 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("could not write {}", path.display()))
 }
 
-/// Addresses on loopback that are free for UDP and TCP. Where to look first is random, so that groups
-/// of several processes seldom look at the same ports.
-fn free_ports(number: usize) -> anyhow::Result<Vec<SocketAddr>> {
-    let width = usize::from(PORTS.end - PORTS.start);
-    let start = RandomState::new().hash_one(number) as usize % width;
-    let mut found = BTreeSet::new();
-    for step in 0..width {
-        let port = PORTS.start + ((start + step) % width) as u16;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        if TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok() {
-            found.insert(address);
-        }
-        if found.len() == number {
-            return Ok(found.into_iter().collect());
-        }
-    }
-    anyhow::bail!("there are no {number} free ports between {} and {}", PORTS.start, PORTS.end)
+/// Addresses on loopback, reserved for this process.
+fn free_addresses(number: usize) -> anyhow::Result<Vec<SocketAddr>> {
+    let ports = mandate_servers::free_ports(number).context("could not reserve ports")?;
+    Ok(ports.into_iter().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))).collect())
 }

@@ -1,5 +1,6 @@
 //! The SQL engine under test: members on a database that is there, or on a private one that is started for them.
 
+use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -180,22 +181,34 @@ pub(crate) struct Actors {
     guarded: bool,
 }
 
-impl Members for Actors {
-    fn command(&self, member: MemberId, _: Start) -> Command {
+impl Actors {
+    /// A command of this program for a member.
+    fn run(&self, command: &[&str], member: MemberId) -> Command {
         let mut run = Command::new(&self.program);
-        run.args(["lab", "actor", "--group", &self.group]);
+        run.args(command).args(["--group", &self.group]);
         run.arg("--member").arg(member.to_string());
         run.arg("--round").arg(format!("{}us", self.round.as_micros()));
         run.arg("--guarantee").arg(match self.guarantee {
             Guarantee::Fenced => "fenced",
             Guarantee::Leased { .. } => "leased",
         });
-        if self.guarded {
-            run.arg("--guarded");
-        }
         // Not among the arguments, where every user of the host could read a password.
         run.env("MANDATE_URL", &self.reach[&member]);
         run
+    }
+}
+
+impl Members for Actors {
+    fn command(&self, member: MemberId, _: Start) -> Command {
+        let mut run = self.run(&["lab", "actor"], member);
+        if self.guarded {
+            run.arg("--guarded");
+        }
+        run
+    }
+
+    fn wrapper(&self, member: MemberId, _: Start) -> Option<Command> {
+        Some(self.run(&["run", "conformance"], member))
     }
 
     fn cables(&self) -> Option<&dyn Cables> {
@@ -215,11 +228,10 @@ impl Wires {
         let runtime = Runtime::new().context("could not start the relays")?;
         let mut nodes = Vec::new();
         for address in addresses {
-            let (Address::Postgres(url) | Address::MySql(url)) = address else {
-                anyhow::bail!("the way to a file cannot be cut");
-            };
-            let sockets = url.socket_addrs(|| None).context("could not find the database")?;
-            let socket = *sockets.first().context("the database has no address")?;
+            let place = address.host_and_port();
+            let place = place.context("only the way to one host can be cut, not to a file")?;
+            let mut sockets = place.to_socket_addrs().context("could not find the database")?;
+            let socket = sockets.next().context("the database has no address")?;
             // Nobody dials members.
             let ends = members.iter().map(|id| (*id, socket)).chain([(DATABASE, socket)]);
             let relays = runtime.block_on(Relays::start(&ends.collect()));
@@ -230,12 +242,7 @@ impl Wires {
 
     fn reach(&self, node: usize, member: MemberId, address: &Address) -> anyhow::Result<Address> {
         let relay = self.nodes[node].address(member, DATABASE).context("there is no relay")?;
-        let mut address = address.clone();
-        if let Address::Postgres(url) | Address::MySql(url) = &mut address {
-            url.set_host(Some("127.0.0.1"))?;
-            let _ = url.set_port(Some(relay.port()));
-        }
-        Ok(address)
+        Ok(address.through("127.0.0.1", relay.port()))
     }
 }
 

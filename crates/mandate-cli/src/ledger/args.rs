@@ -1,7 +1,7 @@
 //! Flags by which a process becomes a member of a group on Kafka, or finds one to look at.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use mandate_proto::identity::MemberId;
 
-use super::{LedgerConfig, read_settings};
+use super::{LedgerConfig, Tuning, read_settings};
 use crate::args::positive_duration;
 
 /// Where clients of Kafka look for brokers that nobody has named.
@@ -21,21 +21,23 @@ pub(super) const SESSION: Duration = Duration::from_secs(6);
 /// A session for brokers that were tuned for short ones.
 pub(super) const TUNED: Duration = Duration::from_secs(1);
 
+/// Given to each option by itself: a heading for "the next ones" would also be that of options of other structures.
+const HEADING: &str = "On a ledger";
+
 /// Where Kafka is. Group and member are named where they are for every engine.
 #[derive(Clone, Debug, Default, clap::Args)]
-#[command(next_help_heading = "On a ledger")]
 pub(crate) struct ReachArgs {
     /// The Kafka at these hosts and ports, with commas between [env for `run`: KAFKA_BROKERS].
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(help_heading = HEADING, long, value_name = "HOST:PORT")]
     pub(crate) brokers: Option<String>,
     /// The topic, which nothing else should be in; mandate-GROUP unless told otherwise.
-    #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = HEADING, long, value_name = "NAME")]
     pub(super) topic: Option<String>,
     /// A setting of librdkafka, such as security.protocol=SASL_SSL; may be given several times.
-    #[arg(short = 'X', long = "setting", value_name = "KEY=VALUE")]
+    #[arg(help_heading = HEADING, short = 'X', long = "setting", value_name = "KEY=VALUE")]
     settings: Vec<Setting>,
     /// A file of such settings, one a line: where passwords belong.
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = HEADING, long, value_name = "FILE")]
     settings_file: Option<PathBuf>,
 }
 
@@ -53,36 +55,42 @@ impl ReachArgs {
 
 /// A member on Kafka, and how it uses it.
 #[derive(Clone, Debug, Default, clap::Args)]
-#[command(next_help_heading = "On a ledger")]
 pub(crate) struct LedgerArgs {
     #[command(flatten)]
     pub(crate) reach: ReachArgs,
     /// How many partitions the topic has. Default: what it has; a new one is made with as many as there are roles, and 16
     /// at most.
-    #[arg(long, value_name = "N")]
+    #[arg(help_heading = HEADING, long, value_name = "N")]
     partitions: Option<NonZeroU32>,
     /// How many roles the group has: the same for all its members.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(help_heading = HEADING, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     roles: u32,
     /// After this long without a sign of life a member is replaced. Default: 6s, the shortest that a broker grants
     /// whose group.min.session.timeout.ms nobody has set.
-    #[arg(long, value_parser = positive_duration, value_name = "TIME")]
+    #[arg(help_heading = HEADING, long, value_parser = positive_duration, value_name = "TIME")]
     session: Option<Duration>,
     /// Sessions of 1s, for a broker whose group.min.session.timeout.ms is at most 1000.
-    #[arg(long, conflicts_with = "session")]
+    #[arg(help_heading = HEADING, long, conflicts_with = "session")]
     tuned: bool,
     /// Whether a role may have two leaders for a while when it changes hands.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(help_heading = HEADING, long, value_enum, default_value_t)]
     mode: ModeName,
     /// How partitions are divided.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(help_heading = HEADING, long, value_enum, default_value_t)]
     assignor: AssignorName,
     /// Which group protocol is spoken with the broker.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(help_heading = HEADING, long, value_enum, default_value_t)]
     protocol: ProtocolName,
     /// A name that survives restarts of this process (group.instance.id): no other member may have it.
-    #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = HEADING, long, value_name = "NAME")]
     instance: Option<String>,
+    /// For how long after the last renewal a member leads. A longer one survives more trouble of the brokers, and is waited
+    /// for after a crash.
+    #[arg(long, value_parser = positive_duration, value_name = "TIME")]
+    threshold: Option<Duration>,
+    /// Copies of a topic that is made. Default: as many as there are brokers, and 3 at most.
+    #[arg(long, value_name = "N")]
+    replicas: Option<NonZeroU16>,
 }
 
 impl LedgerConfig {
@@ -118,10 +126,12 @@ pub(crate) enum AssignorName {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ProtocolName {
-    /// The one that every broker speaks, and that exclusive mode rests on.
+    /// The consumer protocol where the broker has it with sessions no longer than --session, otherwise the classic one.
     #[default]
+    Auto,
+    /// The one that every broker speaks. This member says how long a session lasts.
     Classic,
-    /// The one of Kafka 4 (KIP-848); for non-exclusive mode. The broker sets session and heartbeat.
+    /// The one of Kafka 4 (KIP-848): nobody waits for anyone to join. The broker sets session and heartbeat.
     Consumer,
 }
 
@@ -175,6 +185,11 @@ impl LedgerArgs {
             protocol: self.protocol,
             instance: self.instance.clone(),
             settings: self.reach.settings()?,
+            tuning: Tuning {
+                threshold: self.threshold,
+                replicas: self.replicas,
+                ..Tuning::default()
+            },
         })
     }
 }

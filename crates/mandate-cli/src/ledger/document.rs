@@ -1,7 +1,7 @@
 //! Which roles a member leads, as JSON: the same for the API, the metrics and the commands that show it.
 
 use mandate_ledger::{Counts, PartitionStanding, Roles};
-use mandate_proto::neli::{Layout, Mode, Partition, RoleId};
+use mandate_proto::neli::{Layout, Partition, RoleId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -20,6 +20,13 @@ pub(crate) struct RoleMapDocument {
     pub(crate) mode: String,
     /// How many roles the group has.
     pub(crate) roles: u32,
+    /// What this member goes by, in words: all of its group must have the same.
+    #[serde(default)]
+    pub(crate) layout: String,
+    /// What another member goes by and because of which this one does not lead; absent where all agree.
+    pub(crate) disagrees_with: Option<String>,
+    /// How many partitions the topic has by now, if not as many as this member counts.
+    pub(crate) topic_partitions: Option<u32>,
     /// How many of them this member leads now.
     pub(crate) roles_led: u32,
     /// How long this member has waited to be assigned anything; absent unless it does.
@@ -63,6 +70,9 @@ pub(crate) struct CountsDocument {
     pub(crate) stuck: u64,
     pub(crate) overran: u64,
     pub(crate) failed: u64,
+    /// A member with another layout or mode was found.
+    #[serde(default)]
+    pub(crate) disagreed: u64,
 }
 
 /// A role, as a member knows it.
@@ -87,16 +97,32 @@ impl RoleMapDocument {
         let led = partitions.iter().filter(|one| one.leads).map(|one| one.roles.len() as u32);
         RoleMapDocument {
             topic: member.topic().to_owned(),
-            mode: match member.plan().mode() {
-                Mode::Exclusive => "exclusive".into(),
-                Mode::NonExclusive => "non-exclusive".into(),
-            },
+            mode: member.plan().mode().to_string(),
             roles: layout.roles(),
+            layout: standing.agreement.to_string(),
+            disagrees_with: standing.disagrees_with.map(|theirs| theirs.to_string()),
+            topic_partitions: standing.other_size,
             roles_led: led.sum(),
             waiting_ms: standing.waits_for.map(ms),
             stuck: standing.is_stuck,
             partitions,
             counts: CountsDocument::new(standing.counts),
+        }
+    }
+
+    /// Why this member cannot do its part, if it cannot.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let counted = self.partitions.len() as u32;
+        match (&self.disagrees_with, self.topic_partitions) {
+            (Some(theirs), _) => Some(format!(
+                "another member has {theirs}, this one {}: it does not lead until all have the same",
+                self.layout
+            )),
+            (None, Some(found)) if found < counted => Some(format!(
+                "the topic has {found} partitions, and this member counts {counted}: was it made anew?"
+            )),
+            _ if self.waiting_ms.is_some() => Some("nothing is assigned yet".into()),
+            _ => None,
         }
     }
 
@@ -123,6 +149,18 @@ impl RoleMapDocument {
             led.len(),
             self.partitions.len()
         );
+        if let Some(theirs) = &self.disagrees_with {
+            text += &format!(
+                "  DISAGREES   another member has {theirs}, this one {}: it does not lead\n",
+                self.layout
+            );
+        }
+        if let Some(found) = self.topic_partitions {
+            text += &format!(
+                "  RESIZED     the topic has {found} partitions by now, this member counts {}\n",
+                self.partitions.len()
+            );
+        }
         if self.stuck {
             let waited = self.waiting_ms.unwrap_or_default() / 1000.0;
             text += &format!(
@@ -202,9 +240,21 @@ impl RoleDocument {
 
 impl CountsDocument {
     fn new(counts: Counts) -> Self {
-        let Counts { acquired, lapsed, revoked, lost, fenced, left, dry, stuck, overran, failed } =
-            counts;
-        Self { acquired, lapsed, revoked, lost, fenced, left, dry, stuck, overran, failed }
+        let Counts { acquired, lapsed, revoked, lost, fenced, left, .. } = counts;
+        let Counts { dry, stuck, overran, failed, disagreed, .. } = counts;
+        Self {
+            acquired,
+            lapsed,
+            revoked,
+            lost,
+            fenced,
+            left,
+            dry,
+            stuck,
+            overran,
+            failed,
+            disagreed,
+        }
     }
 }
 

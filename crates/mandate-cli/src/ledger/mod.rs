@@ -6,7 +6,7 @@
 //! groups, and `mandate run` names the group after the role.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::path::Path;
 use std::time::Duration;
 
@@ -73,6 +73,22 @@ pub(crate) struct LedgerConfig {
     pub(crate) protocol: ProtocolName,
     pub(crate) instance: Option<String>,
     pub(crate) settings: BTreeMap<String, String>,
+    pub(crate) tuning: Tuning,
+}
+
+/// What follows from the session unless it is told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tuning {
+    /// For how long after the last proof a member leads.
+    pub(crate) threshold: Option<Duration>,
+    /// How long work on a role that is revoked may take to end.
+    pub(crate) drain: Option<Duration>,
+    /// How long who resigns stays out of the group.
+    pub(crate) rest: Option<Duration>,
+    /// By how many thousandths the rate of a clock may be off.
+    pub(crate) drift_per_mille: Option<u32>,
+    /// Copies of a topic that is made; `None`: as many as there are brokers, and three at most.
+    pub(crate) replicas: Option<NonZeroU16>,
 }
 
 impl std::fmt::Debug for LedgerConfig {
@@ -111,7 +127,21 @@ impl LedgerConfig {
     }
 
     fn neli(&self, me: MemberId) -> Config {
-        Config::new(me, self.mode())
+        let Tuning { threshold, drain, rest, drift_per_mille, .. } = self.tuning;
+        let mut config = Config::new(me, self.mode()).with_roles(self.roles);
+        if let Some(threshold) = threshold {
+            config = config.with_threshold(threshold);
+        }
+        if let Some(drain) = drain {
+            config = config.with_drain(drain);
+        }
+        if let Some(rest) = rest {
+            config = config.with_rest(rest);
+        }
+        match drift_per_mille {
+            Some(allowance) => config.with_allowance(allowance),
+            None => config,
+        }
     }
 }
 

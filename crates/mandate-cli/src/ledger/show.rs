@@ -32,11 +32,15 @@ pub(super) struct PartitionDocument {
     pub(super) partition: u32,
     /// The client that the coordinator has assigned it to.
     pub(super) assigned: Option<String>,
-    /// Who made the last claim that was confirmed, and is in the group still.
+    /// Who leads it, by its last commit, and is in the group still.
     pub(super) leader: Option<String>,
     pub(super) term: Option<u64>,
-    /// When the claim was made, in milliseconds since 1970 by the broker's clock.
+    /// When the claim was made, in milliseconds since 1970 by the broker's clock; absent when the topic retains it no more.
     pub(super) since_ms: Option<i64>,
+    /// What whoever committed last goes by.
+    pub(super) layout: Option<String>,
+    /// What is wrong with the partition.
+    pub(super) trouble: Option<String>,
 }
 
 /// A member.
@@ -91,9 +95,15 @@ fn text(seen: &GroupDocument) -> String {
     let count = |number: usize, what| output::plural(number as u64, what);
     let led = seen.partitions.iter().filter(|one| one.leader.is_some()).count();
     let mut text = match (seen.members.len(), &seen.partitions[..]) {
-        (0, _) => format!("nobody is in the group {}", seen.group),
+        (0, _) if led == 0 => format!("nobody is in the group {}", seen.group),
         (_, [PartitionDocument { leader: Some(leader), term: Some(term), .. }]) => {
             format!("{leader} leads {} in term {term}", seen.group)
+        }
+        (_, [PartitionDocument { leader: Some(leader), term: None, .. }]) => {
+            format!("{leader} leads {}", seen.group)
+        }
+        (0, partitions) => {
+            format!("{led} of {} of {} led", count(partitions.len(), "partition"), seen.group)
         }
         (members, partitions) => format!(
             "{} of {} of {} led, by {}",
@@ -107,13 +117,28 @@ fn text(seen: &GroupDocument) -> String {
     text += "\n  partition       term  since                 leader";
     for one in &seen.partitions {
         let term = one.term.map_or("-".into(), |term| term.to_string());
-        let leader = match (&one.leader, &one.assigned) {
+        let mut leader = match (&one.leader, &one.assigned) {
             (Some(leader), _) => leader.clone(),
             (None, Some(client)) => format!("none that has claimed it; assigned to {client}"),
             (None, None) => "none".into(),
         };
+        if let Some(trouble) = &one.trouble {
+            leader += &format!(" ({trouble})");
+        }
         let since = one.since_ms.map_or("-".into(), time);
         text += &format!("\n  {:>9} {term:>10}  {since:<21} {leader}", one.partition);
+    }
+    let mut layouts: Vec<_> =
+        seen.partitions.iter().filter_map(|one| one.layout.as_ref()).collect();
+    layouts.sort_unstable();
+    layouts.dedup();
+    match layouts[..] {
+        [] => {}
+        [layout] => text += &format!("\n\n  layout: {layout}"),
+        _ => {
+            text += "\n\n  LAYOUTS DIFFER: members of one of them do not lead; give all the same";
+            layouts.iter().for_each(|layout| text += &format!("\n    {layout}"));
+        }
     }
     for member in &seen.members {
         let part = match member.partitions.len() {
@@ -200,6 +225,7 @@ fn changes(before: Option<&GroupDocument>, seen: &GroupDocument) -> String {
             (Some(leader), Some(term)) => {
                 format!("partition {}: {leader} leads in term {term}", one.partition)
             }
+            (Some(leader), None) => format!("partition {}: {leader} leads", one.partition),
             _ => format!("partition {}: no leader is known", one.partition),
         });
     }
@@ -228,6 +254,8 @@ mod tests {
             leader: leader.map(str::to_owned),
             term: leader.map(|_| term),
             since_ms: leader.map(|_| 1_700_000_000_000),
+            layout: Some("1 role over 1 partition, exclusive".into()),
+            trouble: None,
         };
         GroupDocument {
             group: "backup".into(),
@@ -248,6 +276,19 @@ mod tests {
         assert!(shown.starts_with("mandate-p7-host-1 leads backup in term 12"), "{shown}");
         let shown = text(&group(None, 0));
         assert!(shown.contains("none that has claimed it; assigned to mandate-p7"), "{shown}");
+    }
+
+    #[test]
+    fn layouts_that_differ_and_partitions_in_trouble_are_shown() {
+        let mut seen = group(Some("mandate-p7-host-1"), 12);
+        let mut second = seen.partitions[0].clone();
+        (second.partition, second.leader, second.term) = (1, None, None);
+        second.layout = Some("2 roles over 1 partition, exclusive".into());
+        second.trouble = Some("no broker leads this partition: nobody can claim it".into());
+        seen.partitions.push(second);
+        let shown = text(&seen);
+        assert!(shown.starts_with("1 of 2 partitions of backup led"), "{shown}");
+        assert!(shown.contains("LAYOUTS DIFFER") && shown.contains("(no broker leads"), "{shown}");
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub(crate) fn event_text(event: &Event) -> String {
             format!("work on {partition} took longer than is allowed, and it was released")
         }
         Event::Dry { partition } => format!(
-            "{partition} is dry: nothing came for a whole threshold by which it could be led; it is given back"
+            "{partition} is dry: nothing came for a threshold and a session by which it could be led"
         ),
         Event::BarrierStuck { .. } => {
             "the barrier is stuck: nothing was assigned for longer than any member may hold that up"
@@ -61,6 +61,13 @@ pub(crate) fn event_text(event: &Event) -> String {
                 false => format!("{what} failed ({times} in succession)"),
                 true => format!("nobody knows what became of {what} ({times} in succession)"),
             }
+        }
+        Event::Disagrees { ours, theirs, .. } => format!(
+            "another member has {theirs}, and this one {ours}: it does not lead. Give all members the same"
+        ),
+        Event::Agrees => "no member has another layout any more".into(),
+        Event::Resized { counted, found } => {
+            format!("the topic has {found} partitions by now; this member counts {counted}")
         }
         Event::Left => "out of the group".into(),
     }

@@ -6,8 +6,8 @@
 //! | any | a token | who has it | who has it |
 //! | any | TLS alone | everyone | nobody: a certificate says who the daemon is, not who asks |
 //!
-//! `/livez`, `/readyz`, `/leader` and the page's own files are for everyone: balancers and probes carry no
-//! token, and the files say nothing of the group.
+//! `/livez`, `/readyz`, `/leader`, `/openapi.json` and the page's own files are for everyone: balancers and probes carry
+//! no token, and the files say nothing of the group.
 //!
 //! A page that a browser on this host shows must not be able to depose a leader. It could send its requests
 //! here (so an `Origin` that is not this daemon's own is refused), or have its own name point here, whereupon
@@ -20,7 +20,7 @@ use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use anyhow::Context;
 use axum::extract::{Request, State};
@@ -38,8 +38,13 @@ const MIN_TOKEN: usize = 16;
 /// Longer ones are another file, given by mistake.
 const MAX_TOKEN: usize = 1024;
 
-/// What probes and balancers ask.
-const PROBES: [&str; 3] = ["/leader", "/livez", "/readyz"];
+/// What probes and balancers ask, and the description of the interface, which says nothing of the group.
+const OPEN: [&str; 4] = ["/leader", "/livez", "/readyz", "/openapi.json"];
+
+/// Whether everyone may ask for this.
+pub(super) fn is_open(path: &str) -> bool {
+    OPEN.contains(&path) || page::is_file(path)
+}
 
 /// `[api_access]` of a configuration.
 #[derive(Debug, Default, Deserialize)]
@@ -61,6 +66,33 @@ pub(crate) struct AccessFiles {
 pub(crate) struct TlsFiles {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
+}
+
+impl AccessFiles {
+    pub(super) fn has_any(&self) -> bool {
+        self.token.is_some() || self.tls.is_some()
+    }
+
+    pub(super) fn token(&self) -> anyhow::Result<Option<Token>> {
+        self.token.as_deref().map(Token::read).transpose()
+    }
+
+    /// What the files hold now, to see whether that has changed.
+    pub(super) fn contents(&self) -> Vec<Option<Vec<u8>>> {
+        let tls = self.tls.iter().flat_map(|files| [&files.certificate, &files.key]);
+        self.token.iter().chain(tls).map(|path| std::fs::read(path).ok()).collect()
+    }
+}
+
+/// Warns if others can read a key. Not refused: whoever mounts secrets often cannot choose their mode.
+pub(crate) fn warn_if_readable(key: &Path) {
+    let mode = std::fs::metadata(key).map(|found| found.permissions().mode());
+    if mode.is_ok_and(|mode| mode & 0o077 != 0) {
+        let shown = key.display();
+        tracing::warn!(
+            "the private key {shown} can be read or changed by others: `chmod 600 {shown}`"
+        );
+    }
 }
 
 impl AccessTable {
@@ -88,14 +120,14 @@ impl AccessTable {
 /// Who may ask.
 #[derive(Debug)]
 pub(crate) struct Access {
-    token: Option<Token>,
+    token: RwLock<Option<Token>>,
     is_loopback: bool,
     has_tls: bool,
 }
 
 impl Access {
     pub(crate) fn load(files: &AccessFiles, api: SocketAddr) -> anyhow::Result<Self> {
-        let token = files.token.as_deref().map(Token::read).transpose()?;
+        let token = files.token()?.into();
         let access =
             Access { token, is_loopback: api.ip().is_loopback(), has_tls: files.tls.is_some() };
         if !access.is_loopback && !access.has_tls {
@@ -108,7 +140,16 @@ impl Access {
 
     /// For an API that only this host reaches.
     pub(crate) fn loopback() -> Self {
-        Access { token: None, is_loopback: true, has_tls: false }
+        Access { token: None.into(), is_loopback: true, has_tls: false }
+    }
+
+    /// Wants another token from now on. Whether one is wanted at all does not change.
+    pub(super) fn replace_token(&self, token: Option<Token>) {
+        *self.token.write().unwrap_or_else(PoisonError::into_inner) = token;
+    }
+
+    fn token(&self) -> RwLockReadGuard<'_, Option<Token>> {
+        self.token.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn check(&self, request: &Request) -> Result<(), Refusal> {
@@ -119,14 +160,14 @@ impl Access {
         if text(headers, header::ORIGIN).is_some_and(|origin| !is_own(origin)) {
             return Err(Refusal::Origin);
         }
-        if self.token.is_none() && !self.has_tls && !is_local(host) {
+        if self.token().is_none() && !self.has_tls && !is_local(host) {
             return Err(Refusal::Host);
         }
         let path = request.uri().path();
-        if PROBES.contains(&path) || page::is_file(path) {
+        if is_open(path) {
             return Ok(());
         }
-        match &self.token {
+        match &*self.token() {
             Some(token) => token.check(headers),
             None if self.is_loopback => Ok(()),
             None if [Method::GET, Method::HEAD].contains(request.method()) => Ok(()),
@@ -200,7 +241,7 @@ pub(crate) async fn admit(
 }
 
 /// What whoever asks must know.
-struct Token(Vec<u8>);
+pub(super) struct Token(Vec<u8>);
 
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -268,7 +309,7 @@ mod tests {
     const SECRET: &str = "0123456789abcdef";
 
     fn with_token() -> Access {
-        let token = Some(Token::parse(SECRET.as_bytes()).unwrap());
+        let token = Some(Token::parse(SECRET.as_bytes()).unwrap()).into();
         Access { token, is_loopback: false, has_tls: false }
     }
 
@@ -313,10 +354,10 @@ mod tests {
             let headers: Vec<_> = [host].into_iter().chain(authorization).collect();
             access.check(&request("GET", path, &headers))
         };
-        for path in ["/leader", "/livez", "/readyz", "/", "/page.js"] {
+        for path in ["/leader", "/livez", "/readyz", "/openapi.json", "/", "/page.js"] {
             assert_eq!(ask(path, None), Ok(()), "{path}");
         }
-        for path in ["/metrics", "/v1/status", "/openapi.json", "/leader/", "/nothing"] {
+        for path in ["/metrics", "/v1/status", "/leader/", "/nothing"] {
             assert_eq!(ask(path, None), Err(Refusal::NoToken), "{path}");
         }
         let bearer = format!("bearer {SECRET}");
@@ -325,11 +366,14 @@ mod tests {
             assert_eq!(ask("/metrics", Some(wrong)), Err(Refusal::WrongToken), "{wrong}");
         }
         assert_eq!(ask("/metrics", Some(SECRET)), Err(Refusal::NoToken));
+        access.replace_token(Some(Token::parse(&b"another-one-of-16"[..]).unwrap()));
+        assert_eq!(ask("/metrics", Some(&bearer)), Err(Refusal::WrongToken));
+        assert_eq!(ask("/metrics", Some("Bearer another-one-of-16")), Ok(()));
     }
 
     #[test]
     fn tls_alone_lets_others_read_and_change_nothing() {
-        let access = Access { token: None, is_loopback: false, has_tls: true };
+        let access = Access { token: None.into(), is_loopback: false, has_tls: true };
         let host = ("host", "db7.example");
         let ask = |method, path| access.check(&request(method, path, &[host]));
         assert_eq!((ask("GET", "/v1/status"), ask("POST", "/leader")), (Ok(()), Ok(())));

@@ -24,7 +24,8 @@ use utoipa_axum::routes;
 
 use super::access::{Access, admit};
 use super::chronicle::{Chronicle, EventDocument};
-use super::document::{About, ElectionDocument, PeerDocument, StatusDocument};
+use super::description;
+use super::document::{About, DiskDocument, ElectionDocument, PeerDocument, StatusDocument};
 use super::mandate_api::{self, Holders};
 use super::member::Member;
 use super::metrics::Metrics;
@@ -44,10 +45,21 @@ pub(crate) struct Node {
     pub(crate) holders: Arc<Holders>,
 }
 
-pub(crate) fn router(node: Node, access: Access) -> Router {
+pub(crate) fn router(node: Node, access: Arc<Access>) -> Router {
     let (described, _) = described().split_for_parts();
     let router = page::routes().fold(described, |router, (path, file)| router.route(path, file));
-    router.layer(middleware::from_fn_with_state(Arc::new(access), admit)).with_state(node)
+    let router = router.fallback(nothing_here).method_not_allowed_fallback(other_method);
+    router.layer(middleware::from_fn_with_state(access, admit)).with_state(node)
+}
+
+async fn nothing_here() -> Response {
+    let reason = "there is nothing at this path: see /openapi.json for what there is\n";
+    (StatusCode::NOT_FOUND, reason).into_response()
+}
+
+async fn other_method() -> Response {
+    let reason = "this path has no such method: see /openapi.json\n";
+    (StatusCode::METHOD_NOT_ALLOWED, reason).into_response()
 }
 
 /// Everything but the page's files, with its description.
@@ -68,7 +80,7 @@ fn described() -> OpenApiRouter<Node> {
         .routes(routes!(mandate_api::mandate))
         .routes(routes!(mandate_api::hold, mandate_api::let_go))
         .routes(routes!(transfer))
-        .routes(routes!(description))
+        .routes(routes!(openapi_json))
 }
 
 /// The description of the interface.
@@ -86,6 +98,7 @@ pub(crate) fn openapi() -> OpenApi {
     // A token where one is set up, else nothing.
     api.security =
         Some(vec![SecurityRequirement::new("token", none), SecurityRequirement::default()]);
+    description::complete(&mut api);
     api
 }
 
@@ -94,7 +107,7 @@ pub(crate) fn openapi() -> OpenApi {
     get, path = "/openapi.json",
     responses((status = OK, description = "This document", body = serde_json::Value))
 )]
-async fn description() -> Response {
+async fn openapi_json() -> Response {
     static TEXT: LazyLock<String> = LazyLock::new(|| openapi().to_json().unwrap_or_default());
     ([(header::CONTENT_TYPE, "application/json")], TEXT.as_str()).into_response()
 }
@@ -133,27 +146,40 @@ async fn leader(State(node): State<Node>) -> Response {
 /// Whether the daemon runs.
 #[utoipa::path(
     get, path = "/livez",
-    responses((status = OK, description = "It does", body = String, content_type = "text/plain"))
+    responses(
+        (status = OK, description = "It does", body = String, content_type = "text/plain"),
+        (status = SERVICE_UNAVAILABLE, description = "Its member has ended", body = String,
+            content_type = "text/plain"),
+    )
 )]
-async fn live() -> &'static str {
-    "alive\n"
+async fn live(State(node): State<Node>) -> Response {
+    if is_live(&node.election) { "alive\n".into_response() } else { stopped() }
 }
 
-/// Whether a leader is known; on a ledger, whether this member has its part, be it none.
+/// Whether a member's driver runs: without one, the daemon answers and does nothing.
+pub(crate) fn is_live(election: &Election) -> bool {
+    !matches!(&*election.state().borrow(), ElectionState::Stopped)
+}
+
+/// Whether a leader is known and this member can write its state; on a ledger, whether it has its part, be it none, and can do it: 503
+/// where another member has another layout.
 #[utoipa::path(
     get, path = "/readyz",
     responses(
         (status = OK, description = "One is", body = String, content_type = "text/plain"),
-        (status = SERVICE_UNAVAILABLE, description = "None is", body = String, content_type = "text/plain"),
+        (status = SERVICE_UNAVAILABLE, description = "None is, or the state cannot be written; which", body = String,
+            content_type = "text/plain"),
     )
 )]
 async fn ready(State(node): State<Node>) -> Response {
+    // Not asked of the driver, which may be waiting for its disk.
+    if let Some(trouble) = node.election.disk().trouble() {
+        return (StatusCode::SERVICE_UNAVAILABLE, format!("{trouble}\n")).into_response();
+    }
     match node.current().await {
-        Some(StatusDocument { role_map: Some(map), .. }) => match map.waiting_ms {
+        Some(StatusDocument { role_map: Some(map), .. }) => match map.trouble() {
             None => "ready\n".into_response(),
-            Some(_) => {
-                (StatusCode::SERVICE_UNAVAILABLE, "nothing is assigned yet\n").into_response()
-            }
+            Some(why) => (StatusCode::SERVICE_UNAVAILABLE, why + "\n").into_response(),
         },
         Some(status) if status.leader.is_some() => "ready\n".into_response(),
         Some(_) => (StatusCode::SERVICE_UNAVAILABLE, "no leader is known\n").into_response(),
@@ -319,6 +345,11 @@ async fn transfer(State(node): State<Node>, Json(request): Json<TransferRequest>
             return (StatusCode::UNPROCESSABLE_ENTITY, format!("{error}\n")).into_response();
         }
     };
+    let state = node.election.state().borrow().clone();
+    if to == node.about.me && state.mandate().is_some_and(Mandate::check) {
+        let reason = format!("{to} leads already: name another member\n");
+        return (StatusCode::CONFLICT, reason).into_response();
+    }
     // On its own: it is carried out also if whoever asked does not wait for it.
     let transferred = tokio::spawn(async move {
         // A transfer that cannot be is no reason to end anyone's command.
@@ -365,6 +396,19 @@ impl Node {
         let others = self.member.others().await;
         let mut document = self.about.status(&status, &others, self.chronicle.started_ms());
         document.role_map = self.member.on_a_ledger().map(RoleMapDocument::of);
+        document.differing = self.member.differing();
+        if let Some(peer) = self.member.peer() {
+            let health = self.election.disk();
+            let mut troubles = peer.links().troubles();
+            document
+                .troubles
+                .extend(health.trouble().into_iter().chain(troubles.remove(&self.about.me)));
+            document.disk = Some(DiskDocument::new(&health));
+            for other in &mut document.members {
+                let found = troubles.iter().find(|(id, _)| id.to_string() == other.id);
+                other.trouble = found.map(|(_, reason)| reason.clone());
+            }
+        }
         Some(document)
     }
 }

@@ -67,6 +67,8 @@ pub(crate) enum Kind {
     Recovered,
     /// The quality of detection that is wanted cannot be had on the link as it is.
     Unachievable,
+    /// Two processes show the id of a member.
+    Twin,
     /// Something else that an operator may want to know: the text says what.
     Note,
     /// This reader was too slow, and some events are lost to it.
@@ -104,10 +106,13 @@ impl EventDocument {
             Event::LeaderRestarted { leader } | Event::LeaderTooSlow { leader, .. } => {
                 (Kind::Note, Some(*leader), None)
             }
+            Event::WentBack { member, term } => (Kind::Note, Some(*member), Some(*term)),
+            Event::Differs { member } => (Kind::Note, Some(*member), None),
             Event::OnDatabase(registers::Event::Reigned(reign)) => {
                 (Kind::Elected, reign.leader, Some(reign.term))
             }
             Event::OnLedger(neli::Event::Acquired { term, .. }) => (Kind::Leading, None, *term),
+            Event::Twin { member } => (Kind::Twin, Some(*member), None),
             Event::OnDatabase(_)
             | Event::OnLedger(_)
             | Event::Because(_)
@@ -166,7 +171,11 @@ impl Chronicle {
             }
             Event::OnDatabase(registers::Event::Reigned(reign)) => {
                 kept.end_reign(reign.leader.map(|_| reign.term.get()), document.at_ms);
-                if let Some(election) = about.reign(reign, document.at_ms) {
+                if let Some(mut election) = about.reign(reign, document.at_ms) {
+                    // The row does not name who vacated it, but this member has seen it lead.
+                    if reign.reason != registers::Reason::First && election.former.is_none() {
+                        election.former = kept.elections.front().map(|last| last.leader.clone());
+                    }
                     kept.elections.push_front(election);
                     kept.elections.truncate(ELECTIONS);
                 }

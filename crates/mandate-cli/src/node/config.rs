@@ -346,6 +346,23 @@ mod tests {
             let error = format!("{:#}", NodeConfig::parse(&text, Path::new("")).unwrap_err());
             assert!(error.contains(expected), "{to}: {error}");
         }
+        for (oracle, is_measured) in [
+            ("latency/10ms", false),
+            ("history, consensus", false),
+            ("worst", false),
+            ("rotating", false),
+            ("history, requests, application, preference", true),
+            ("constant", true),
+        ] {
+            let text = format!("{}\n[election]\noracle = \"{oracle}\"", on_database());
+            let parsed = NodeConfig::parse(&text, Path::new(""));
+            assert_eq!(parsed.is_ok(), is_measured, "{oracle}");
+            if let Err(error) = parsed {
+                let error = format!("{error:#}");
+                let named = oracle.rsplit(", ").next().unwrap().split('/').next().unwrap();
+                assert!(error.contains(&format!("oracle names `{named}`")), "{error}");
+            }
+        }
         let lease = format!("{}\n[election]\nlease = \"1s\"", on_database());
         let error = format!("{:#}", NodeConfig::parse(&lease, Path::new("")).unwrap_err());
         assert!(error.contains("[election] lease has no meaning"), "{error}");

@@ -8,7 +8,8 @@ use mandate_proto::neli::Partition;
 use mandate_proto::oracle::{Candidate, Measure, Oracle, Standing, describe};
 use mandate_proto::pole::installation::Reason;
 use mandate_proto::registers::Reign;
-use mandate_runtime::event::{Cause, Record};
+use mandate_runtime::disk::DiskHealth;
+use mandate_runtime::event::{Cause, Handover, Record};
 use mandate_runtime::{ElectionState, Status};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -20,6 +21,16 @@ use crate::ledger::{RoleMapDocument, words as ledger_words};
 use crate::oracle_rank::reason;
 use crate::output::ms;
 use crate::sql::words::{because, reason_name};
+
+/// A member that is configured differently.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct DifferingDocument {
+    pub(crate) member: String,
+    /// What it is configured with, in words: its list of members and its guarantee.
+    pub(crate) theirs: String,
+    /// What this member is configured with.
+    pub(crate) ours: String,
+}
 
 /// A member's state.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -51,12 +62,54 @@ pub(crate) struct StatusDocument {
     /// Why it is no candidate, if it is none.
     pub(crate) not_a_candidate: Option<String>,
     pub(crate) members: Vec<PeerDocument>,
+    /// What an operator should look at: a disk that fails, another process under this member's id.
+    #[serde(default)]
+    pub(crate) troubles: Vec<String>,
+    /// How the writes of its state go; absent where a member keeps none of its own.
+    #[serde(default)]
+    pub(crate) disk: Option<DiskDocument>,
     /// How well leaders are watched: one entry, of the leader that is followed.
     #[serde(default)]
     pub(crate) quality: Vec<QualityDocument>,
+    /// Members that are refused, because they have another list of members or another guarantee.
+    #[serde(default)]
+    pub(crate) differing: Vec<DifferingDocument>,
     /// Which roles this member leads; absent where a group has one.
     #[serde(default)]
     pub(crate) role_map: Option<RoleMapDocument>,
+}
+
+/// How the writes of a member's state go, since its start.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct DiskDocument {
+    /// Writes that are on disk.
+    pub(crate) writes: u64,
+    /// Attempts that the system refused. A write is attempted until it succeeds.
+    pub(crate) failures: u64,
+    /// Writes that took longer than half a second.
+    pub(crate) slow: u64,
+    /// What all writes that are on disk took together.
+    pub(crate) spent_ms: f64,
+    /// What the slowest of them took.
+    pub(crate) longest_ms: f64,
+    /// How long the write has taken that the member waits for; absent if it waits for none.
+    pub(crate) waiting_ms: Option<f64>,
+    /// Why that write failed, if it did.
+    pub(crate) error: Option<String>,
+}
+
+impl DiskDocument {
+    pub(crate) fn new(health: &DiskHealth) -> Self {
+        DiskDocument {
+            writes: health.writes,
+            failures: health.failures,
+            slow: health.slow,
+            spent_ms: ms(health.spent),
+            longest_ms: ms(health.longest),
+            waiting_ms: health.waiting.map(ms),
+            error: health.error.clone(),
+        }
+    }
 }
 
 /// Another member, as seen from this one.
@@ -69,6 +122,9 @@ pub(crate) struct PeerDocument {
     pub(crate) suspected: bool,
     pub(crate) round_trip_ms: Option<f64>,
     pub(crate) requests: f64,
+    /// Why there is no link with it, or what else is wrong with it, as far as it was found lately.
+    #[serde(default)]
+    pub(crate) trouble: Option<String>,
 }
 
 /// An election.
@@ -80,6 +136,9 @@ pub(crate) struct ElectionDocument {
     pub(crate) cause: String,
     /// The cause in words.
     pub(crate) why: String,
+    /// Who had the former leader hand over, if it did: `request` if it was asked to, `score` if another serves better.
+    #[serde(default)]
+    pub(crate) handed_over_by: Option<String>,
     /// When it ended, in milliseconds since 1970 by this host's clock.
     pub(crate) at_ms: u64,
     /// When this member saw that leader's time end; absent while it lasts.
@@ -159,7 +218,10 @@ impl About {
             values: self.values(&status.standing),
             not_a_candidate: status.standing.err().map(|reason| reason.to_string()),
             members: others.iter().map(|other| peer(other, status)).collect(),
+            troubles: Vec::new(),
+            disk: None,
             quality: vec![QualityDocument::new(&status.detection)],
+            differing: Vec::new(),
             role_map: None,
         }
     }
@@ -192,6 +254,7 @@ impl About {
             former: reign.former.map(|former| former.to_string()),
             cause: reason_name(reign.reason).into(),
             why: because(reign.reason).into(),
+            handed_over_by: None,
             at_ms,
             until_ms: None,
             ended: None,
@@ -217,6 +280,7 @@ impl About {
             former: None,
             cause: "assigned".into(),
             why: ledger_words::ASSIGNED.into(),
+            handed_over_by: None,
             at_ms,
             until_ms: None,
             ended: None,
@@ -235,14 +299,24 @@ impl About {
             id: candidate.id.to_string(),
             figures: candidate.measured.map_or_else(BTreeMap::new, |it| self.figures(&Ok(it))),
             score: candidate.score().map(|score| score.components().to_vec()),
-            outcome: reason(candidate, &record.ranking),
+            outcome: match record.handover {
+                Some(Handover::Asked) if candidate.id == record.leader => {
+                    "leads: leadership was to be handed over to it".into()
+                }
+                Some(Handover::Asked) => "was not asked for".into(),
+                _ => reason(candidate, &record.ranking),
+            },
         };
         ElectionDocument {
             term: record.term.get(),
             leader: record.leader.to_string(),
             former: record.former.map(|former| former.to_string()),
             cause: format!("{:?}", record.cause),
-            why: in_words(record.cause).into(),
+            why: why(record),
+            handed_over_by: record.handover.map(|handover| match handover {
+                Handover::Asked => "request".into(),
+                Handover::Better { .. } => "score".into(),
+            }),
             at_ms,
             until_ms: None,
             ended: record.ended.map(|ended| format!("{ended:?}")),
@@ -264,6 +338,28 @@ fn peer(other: &Other, status: &Status) -> PeerDocument {
         suspected: status.suspected.contains(&other.id),
         round_trip_ms: status.view.round_trips.get(&other.id).copied().map(ms),
         requests: status.view.request_rates.get(&other.id).copied().unwrap_or(0.0),
+        trouble: None,
+    }
+}
+
+/// Why this leader leads, in words.
+pub(crate) fn why(record: &Record) -> String {
+    let former = record.former.map_or("the leader".into(), |former| former.to_string());
+    match record.handover {
+        None => in_words(record.cause).into(),
+        Some(Handover::Asked) => {
+            format!(
+                "{former} was asked to hand over to {}, by an operator or its application",
+                record.leader
+            )
+        }
+        Some(Handover::Better { measure, present, predicted }) => format!(
+            "{former} handed over by score: with {} {} of {} is expected instead of {}",
+            record.leader,
+            measure.name(),
+            describe(measure, predicted),
+            describe(measure, present)
+        ),
     }
 }
 
@@ -275,6 +371,8 @@ fn in_words(cause: Cause) -> &'static str {
         Cause::NoAnswer => "the leader did not answer",
         Cause::LeaderRestarted => "the leader was restarted",
         Cause::Released => "the leader gave its term back",
+        Cause::Transferred => "the leader was asked to hand over",
+        Cause::Moved => "the leader handed over by score",
         Cause::NotInstalled => "who was selected did not come to lead in time",
         Cause::SelectedGone => "who was selected did not answer",
         Cause::Invited => "another member looked for a leader",

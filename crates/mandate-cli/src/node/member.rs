@@ -3,20 +3,31 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use mandate_peer::links::Identity;
+use mandate_peer::links::{Identity, Settings};
 use mandate_peer::{Peer, PeerSetup};
 use mandate_proto::identity::MemberId;
 use mandate_proto::neli::RoleId;
 use mandate_proto::oracle::Oracle;
+use mandate_runtime::durable::{DurableError, DurableFile};
 use mandate_runtime::{Election, Promise, Protocol, Start};
 use mandate_sql::Sql;
+use tokio::time::sleep;
 
+use super::access::warn_if_readable;
+use super::advice::warn_of_drift;
 use super::config::{EngineConfig, NodeConfig, PeerConfig};
+use super::document::DifferingDocument;
 use crate::ledger::{LedgerConfig, LedgerMember};
+use crate::output::readable;
 use crate::sql;
 
 /// How long what a table says of members is good enough: whoever asks more often asks the daemon, not the database.
 const FRESH: Duration = Duration::from_secs(1);
+
+/// Beyond a lease, for a guard that is busy killing.
+const STATE_MARGIN: Duration = Duration::from_secs(2);
+
+const LOOK_AT_STATE: Duration = Duration::from_millis(20);
 
 /// A member that runs.
 pub(crate) struct Member {
@@ -56,6 +67,7 @@ impl Member {
     pub(crate) async fn start(config: &NodeConfig, start: Start) -> anyhow::Result<Self> {
         match &config.engine {
             EngineConfig::Peer(config) => {
+                wait_for_state(config).await;
                 let peer = Box::new(start_peer(config, start).await?);
                 let protocol = &config.protocol;
                 let me = protocol.me();
@@ -155,6 +167,14 @@ impl Member {
         self.on_a_ledger()?.roles().ended()
     }
 
+    /// Waits until it has ended by itself, and says why. A member of the other engines does not.
+    pub(crate) async fn until_ended(&self) -> String {
+        match self.on_a_ledger() {
+            Some(ledger) => ledger.roles().until_ended().await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Why other processes of this host cannot act on its mandate, if they cannot.
     pub(crate) fn cannot_be_held(&self) -> Option<&'static str> {
         let many = self.on_a_ledger().is_some_and(|member| member.roles().layout().roles() > 1);
@@ -177,6 +197,17 @@ impl Member {
             Engine::Peer { peer, .. } => Some(peer),
             Engine::Sql { .. } | Engine::Ledger { .. } => None,
         }
+    }
+
+    /// Members that are refused, because they have another list of members or another guarantee.
+    pub(crate) fn differing(&self) -> Vec<DifferingDocument> {
+        let Some(links) = self.peer().map(Peer::links) else { return Vec::new() };
+        let document = |(member, theirs): (MemberId, Settings)| DifferingDocument {
+            member: member.to_string(),
+            theirs: theirs.to_string(),
+            ours: links.settings().to_string(),
+        };
+        links.differing().into_iter().map(document).collect()
     }
 
     /// Where it meets the others, in words.
@@ -230,9 +261,34 @@ impl Member {
     }
 }
 
+/// Waits until nobody else has the member's state, for as long as a command of its former incarnation may act: the guard of
+/// a `mandate run` that was killed shares the lock until its command is gone. If somebody still has it after that, starting
+/// the member says so.
+async fn wait_for_state(config: &PeerConfig) {
+    let lease = config.protocol.guarantee().lease().unwrap_or_default();
+    let bound = lease + STATE_MARGIN;
+    let began = Instant::now();
+    let mut is_logged = false;
+    while let Err(error @ DurableError::InUse { .. }) = DurableFile::is_free(&config.state) {
+        if began.elapsed() >= bound {
+            return;
+        }
+        if !is_logged {
+            is_logged = true;
+            let bound = readable(bound);
+            tracing::warn!(
+                "{error} Or a command of its former `mandate run` has not ended yet: waiting for that, up to {bound}"
+            );
+        }
+        sleep(LOOK_AT_STATE).await;
+    }
+}
+
 /// Starts a member of the peer engine.
 pub(crate) async fn start_peer(config: &PeerConfig, start: Start) -> anyhow::Result<Peer> {
     let files = config.identity_files();
+    warn_if_readable(&files.key);
+    warn_of_drift(&config.protocol);
     let identity = Identity::from_files(&files.ca, &files.chain, &files.key)?;
     let setup = PeerSetup {
         group: config.group.clone(),

@@ -11,7 +11,7 @@ use mandate_proto::neli;
 use mandate_proto::registers;
 use mandate_runtime::Event;
 
-use super::document::StatusDocument;
+use super::document::{DiskDocument, StatusDocument};
 use super::member::Member;
 use crate::ledger::RoleMapDocument;
 use crate::sql::words::reason_name;
@@ -84,6 +84,9 @@ impl Metrics {
         page.value(&[], counts.mistakes as f64);
         page.counter("mandate_moves_total", "Moves by score whose effect is known.");
         page.value(&[], counts.moves as f64);
+        if let Some(disk) = &status.disk {
+            writes(&mut page, disk);
+        }
         if let Some(peer) = self.member.peer() {
             if let Some(left) = peer.certificate_expires().map(seconds_until) {
                 let help = "Until this member's certificate expires; negative once it has.";
@@ -91,6 +94,11 @@ impl Metrics {
                 page.value(&[], left);
             }
             page.traffic(peer.links());
+            page.counter(
+                "mandate_twins_total",
+                "How often a second process showed the id of a member.",
+            );
+            page.value(&[], peer.links().twins() as f64);
         }
         page.text
     }
@@ -166,6 +174,11 @@ fn roles(page: &mut Page, group: &str, map: &RoleMapDocument) {
         ("mandate_barriers_stuck_total", "How often a barrier was stuck.", counts.stuck),
         ("mandate_drains_overrun_total", "How often work took too long to end.", counts.overran),
         ("mandate_ledger_failures_total", "Requests that failed or are unknown.", counts.failed),
+        (
+            "mandate_layouts_differ_total",
+            "Other layouts that members were found to have.",
+            counts.disagreed,
+        ),
     ] {
         page.counter(name, help);
         page.value(&[("group", group)], count as f64);
@@ -176,6 +189,13 @@ fn members(page: &mut Page, status: &StatusDocument) {
     page.gauge("mandate_member_suspected", "1 for members that do not answer.");
     for peer in &status.members {
         page.value(&[("member", &peer.id)], flag(peer.suspected));
+    }
+    page.gauge(
+        "mandate_member_refused",
+        "1 for members that are refused, or that two processes show the id of.",
+    );
+    for peer in &status.members {
+        page.value(&[("member", &peer.id)], flag(peer.trouble.is_some()));
     }
     page.gauge("mandate_round_trip_seconds", "Mean round trip to members that answer.");
     for peer in &status.members {
@@ -188,6 +208,38 @@ fn members(page: &mut Page, status: &StatusDocument) {
     for peer in &status.members {
         page.value(&[("member", &peer.id)], peer.requests);
     }
+}
+
+/// How the writes of the state go. A member that cannot write takes no part, whatever else it shows.
+fn writes(page: &mut Page, disk: &DiskDocument) {
+    for (name, help, count) in [
+        ("mandate_disk_writes_total", "Writes of the state that are on disk.", disk.writes as f64),
+        (
+            "mandate_disk_write_failures_total",
+            "Attempts to write the state that failed.",
+            disk.failures as f64,
+        ),
+        (
+            "mandate_disk_slow_writes_total",
+            "Writes of the state that took longer than 0.5 s.",
+            disk.slow as f64,
+        ),
+        (
+            "mandate_disk_write_seconds_total",
+            "What all writes of the state took together.",
+            disk.spent_ms / 1000.0,
+        ),
+    ] {
+        page.counter(name, help);
+        page.value(&[], count);
+    }
+    page.gauge("mandate_disk_failing", "1 while the state cannot be written.");
+    page.value(&[], flag(disk.error.is_some()));
+    page.gauge(
+        "mandate_disk_waiting_seconds",
+        "How long a write of the state has taken that is waited for; else 0.",
+    );
+    page.value(&[], disk.waiting_ms.unwrap_or(0.0) / 1000.0);
 }
 
 fn flag(set: bool) -> f64 {

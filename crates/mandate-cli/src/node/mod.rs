@@ -6,7 +6,7 @@ use anyhow::Context;
 use mandate_proto::identity::Term;
 use mandate_proto::nfd_l::Reason;
 use mandate_runtime::event::State;
-use mandate_runtime::{Election, Event, Promise, Start};
+use mandate_runtime::{Election, ElectionState, Event, Mandate, Promise, Start};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
@@ -17,18 +17,22 @@ use crate::ledger::words as ledger_words;
 use crate::logging;
 use crate::output::{self, readable};
 use crate::sql::words as sql_words;
+use crate::wait::WaitArgs;
 
 pub(crate) mod access;
+mod advice;
 mod api;
 mod certificates;
 pub(crate) mod chronicle;
 mod config;
+mod description;
 pub(crate) mod document;
 pub(crate) mod mandate_api;
 mod member;
 mod metrics;
 pub(crate) mod page;
 pub(crate) mod quality;
+mod reload;
 mod roles_api;
 pub(crate) mod serve;
 mod tables;
@@ -48,7 +52,7 @@ pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<Exit> {
     let config = NodeConfig::read(&args.config)?;
     logging::begin("info");
     let runtime = tokio::runtime::Runtime::new().context("could not start")?;
-    runtime.block_on(serve(config, args.start.start(), |_| ()))?;
+    runtime.block_on(serve(config, args.start.start(), args.wait, |_| ()))?;
     Ok(Exit::Success)
 }
 
@@ -56,12 +60,20 @@ pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<Exit> {
 pub(crate) async fn serve(
     config: NodeConfig,
     start: Start,
+    wait: WaitArgs,
     accompany: impl FnOnce(Election),
 ) -> anyhow::Result<()> {
     let access = Access::load(&config.access, config.api)?;
     // Taken first: if the address is in use, nothing else has begun.
     let door = Door::open(config.api, config.access.tls.as_ref()).await?;
-    let member = Arc::new(Member::start(&config, start).await?);
+    // Heard also while what the member needs is not there yet.
+    let mut terminated = signal(SignalKind::terminate())?;
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    let member = tokio::select! {
+        member = wait.until(async || Member::start(&config, start).await) => Arc::new(member?),
+        _ = interrupted.recv() => return Ok(()),
+        _ = terminated.recv() => return Ok(()),
+    };
     let promise = member.promise();
     let about = Arc::new(About {
         group: config.group.clone(),
@@ -99,19 +111,40 @@ pub(crate) async fn serve(
         member.meets(),
         door.url()?
     ))?;
+    let access = Arc::new(access);
+    tokio::spawn(reload::follow(config.access.clone(), access.clone(), door.tls()));
+    tokio::spawn(advice::watch_lease(member.clone()));
     let mut served = tokio::spawn(door.serve(api::router(node, access)));
-    let mut terminated = signal(SignalKind::terminate())?;
     tokio::select! {
         served = &mut served => served.context("the api ended")?,
-        _ = tokio::signal::ctrl_c() => {}
+        _ = interrupted.recv() => {}
         _ = terminated.recv() => {}
+        // A supervisor starts it again; a daemon that answers without a member would stay as it is.
+        reason = member.until_ended() => anyhow::bail!("the member has ended: {reason}"),
+        () = stopped(&election) => {
+            // Nobody asked for it. Whoever started this daemon is to start it again, or to look.
+            served.abort();
+            member.shutdown().await;
+            let why = member.ended().unwrap_or("its driver ended: see the log".into());
+            anyhow::bail!("the member stopped by itself: {why}");
+        }
     }
-    let _ = output::print("stopping: leadership is given back");
+    let leads = match member.on_a_ledger() {
+        Some(ledger) => !ledger.roles().owned().is_empty(),
+        None => election.state().borrow().mandate().is_some_and(Mandate::check),
+    };
+    let _ = output::print(if leads { "stopping: leadership is given back" } else { "stopping" });
     // While the api still answers, so that whoever holds the mandate hears of it.
     let _ending = holders.end().await;
     served.abort();
     member.shutdown().await;
     Ok(())
+}
+
+/// Waits until a member has ended, however that came about.
+async fn stopped(election: &Election) {
+    let mut state = election.state();
+    let _ = state.wait_for(|state| matches!(state, ElectionState::Stopped)).await;
 }
 
 /// Takes note of what happens and says it, as it happens.
@@ -166,10 +199,10 @@ fn event_text(event: &Event) -> String {
         Event::Changed(State::Leading { term: Term::NONE }) => "LEADING".into(),
         Event::Changed(State::Leading { term }) => format!("LEADING in term {term}"),
         Event::Elected(record) => format!(
-            "election over: {} leads in term {} (cause {:?}; selection {}, installation {})",
+            "election over: {} leads in term {}, as {} (selection {}, installation {})",
             record.leader,
             record.term,
-            record.cause,
+            document::why(record),
             readable(record.selection),
             readable(record.installation)
         ),
@@ -195,6 +228,14 @@ fn event_text(event: &Event) -> String {
             None => format!("the move to {} came to nothing", effect.advice.to),
         },
         Event::Recovered => "the lost disk is recovered from the others".into(),
+        Event::WentBack { member, term } => format!(
+            "the state on {member}'s disk is older than what it has promised (term {term}): it was restored from a copy, or \
+             another process uses its id. It has no vote until all others have told it what they promised"
+        ),
+        Event::Differs { member } => format!(
+            "{member} has another list of members or another guarantee: neither counts the other's votes. `mandate status` \
+             shows both; give all members the same"
+        ),
         Event::Unachievable { leader, reason } => format!(
             "the link from {leader} does not allow for the quality of detection that is wanted: {reason}"
         ),
@@ -212,6 +253,9 @@ fn event_text(event: &Event) -> String {
         Event::OnDatabase(event) => sql_words::event_text(event),
         Event::OnLedger(event) => ledger_words::event_text(event),
         Event::DuplicateId => "another process uses this member's id: stop one of the two".into(),
+        Event::Twin { member } => {
+            format!("two processes show the id {member}, and one was refused: stop one of the two")
+        }
     }
 }
 
@@ -227,5 +271,24 @@ fn because(reason: Reason) -> &'static str {
         Reason::Stalled => {
             "this member was stalled for so long that the others must have given it up"
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mandate_runtime::Office;
+
+    #[tokio::test]
+    async fn a_driver_that_ends_ends_the_wait_and_the_probe_of_life() {
+        let (election, office) = Office::open(None);
+        assert!(api::is_live(&election));
+        let waiting = tokio::spawn(async move {
+            stopped(&election).await;
+            election
+        });
+        // As a panic in a driver does.
+        drop(office);
+        assert!(!api::is_live(&waiting.await.unwrap()));
     }
 }

@@ -14,7 +14,7 @@ use std::convert::Infallible;
 use std::fs::File;
 use std::io::BufReader;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -38,7 +38,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-use super::access::TlsFiles;
+use super::access::{TlsFiles, warn_if_readable};
 
 /// Far below the 1024 open files that a process usually may have.
 const MAX_CONNECTIONS: usize = 256;
@@ -64,15 +64,36 @@ const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
 /// Where the API listens, and how it speaks.
 pub(crate) struct Door {
     listener: TcpListener,
-    tls: Option<TlsAcceptor>,
+    tls: Option<SharedTls>,
+}
+
+/// What handshakes are made with, which may be replaced.
+#[derive(Clone)]
+pub(crate) struct SharedTls(Arc<RwLock<TlsAcceptor>>);
+
+impl SharedTls {
+    /// Uses this from the next handshake on.
+    pub(crate) fn replace(&self, acceptor: TlsAcceptor) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = acceptor;
+    }
+
+    fn acceptor(&self) -> TlsAcceptor {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 impl Door {
     pub(crate) async fn open(api: SocketAddr, tls: Option<&TlsFiles>) -> anyhow::Result<Self> {
         let tls = tls.map(acceptor).transpose()?;
+        let tls = tls.map(|acceptor| SharedTls(Arc::new(acceptor.into())));
         let listener = TcpListener::bind(api).await;
         let listener = listener.with_context(|| format!("could not listen on {api} (api)"))?;
         Ok(Door { listener, tls })
+    }
+
+    /// Where its certificate can be replaced, if it has one.
+    pub(crate) fn tls(&self) -> Option<SharedTls> {
+        self.tls.clone()
     }
 
     /// What to type into a browser.
@@ -94,13 +115,14 @@ impl Door {
             };
             // Small answers, each of them waited for.
             let _ = stream.set_nodelay(true);
-            let (tls, router) = (self.tls.clone(), router.clone());
+            let (tls, router) = (self.tls.as_ref().map(SharedTls::acceptor), router.clone());
             Table::admit(&table, |connection| answer(stream, tls, router, connection));
         }
     }
 }
 
-fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
+pub(crate) fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
+    warn_if_readable(&files.key);
     let (certificate, key) = (files.certificate.display(), files.key.display());
     let open = |path: &std::path::Path| {
         File::open(path)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use mandate_proto::identity::MemberId;
 use mandate_proto::nfd_l;
-use mandate_proto::oracle::{Oracle, Preference};
+use mandate_proto::oracle::{Measure, Oracle, Preference};
 use mandate_proto::pole::installation::Guarantee;
 use mandate_proto::pole::member::{self, Config};
 use mandate_proto::registers;
@@ -136,10 +136,34 @@ impl Election {
                 config.with_allowance(allowance.into()).context("[election] drift_per_mille")?;
         }
         if let Some(oracle) = &self.oracle {
-            config = config.with_oracle(oracle.parse().context("[election] oracle")?);
+            let oracle: Oracle = oracle.parse().context("[election] oracle")?;
+            measurable(&oracle)?;
+            config = config.with_oracle(oracle);
         }
         Ok(config.with_preference(preference(self.preference.as_ref())?))
     }
+}
+
+/// Refuses what members on a database cannot measure: they exchange no messages, so there are no round trips, and the
+/// row does not say whose turn it is.
+fn measurable(oracle: &Oracle) -> anyhow::Result<()> {
+    for term in oracle.terms() {
+        let name = match term.measure {
+            Measure::Latency | Measure::Consensus | Measure::Worst | Measure::Rotating => {
+                term.measure.name()
+            }
+            Measure::History
+            | Measure::Requests
+            | Measure::Preference
+            | Measure::Constant
+            | Measure::Application => continue,
+        };
+        anyhow::bail!(
+            "[election] oracle names `{name}`, which has no meaning with engine = \"sql\": members on a database do not \
+             measure it. Use history, requests, application, preference or constant"
+        );
+    }
+    Ok(())
 }
 
 /// How often and how long a leader may be wrongly suspected.

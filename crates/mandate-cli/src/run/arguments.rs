@@ -1,11 +1,13 @@
 //! The arguments of `mandate run`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use crate::args::StartArgs;
+use crate::args::{StartArgs, duration};
 use crate::client::ApiArgs;
 use crate::ledger::LedgerArgs;
 use crate::sql::MemberArgs;
+use crate::wait::WaitArgs;
 
 /// What elects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -25,17 +27,18 @@ pub(crate) enum RunEngine {
 /// When this host leads, the command is started, with MANDATE_TERM and MANDATE_ROLE in its
 /// environment. If leadership is lost, the command and everything it has started are ended before that: SIGTERM,
 /// then SIGKILL, also if this program itself was killed or, with leases, stopped. When the command ends, leadership is given back
-/// at once and its exit code passed on.
+/// at once and its exit code passed on. Beside a daemon it is given back when no other command holds it.
 ///
-/// SIGINT, SIGQUIT and SIGTERM are passed on to the command, which then has five seconds to end; SIGHUP, SIGUSR1,
-/// SIGUSR2 and SIGWINCH are passed on.
+/// SIGINT, SIGQUIT and SIGTERM are passed on to the command, which then has the time of --grace to end; SIGHUP, SIGUSR1,
+/// SIGUSR2 and SIGWINCH are passed on. Before there is a command, SIGINT, SIGQUIT, SIGTERM and SIGHUP end this program,
+/// with 128 and the signal as its exit code.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example: in two terminals, and end one of the two.
   mandate run backup --url sqlite:./mandate.db -- ./backup.sh
   mandate run backup --engine ledger --brokers kafka1:9092,kafka2:9092 -- ./backup.sh")]
 pub(crate) struct RunArgs {
-    /// What is led: a name for the command's environment. In a group with several roles (--roles), which of them: a number
+    /// What is led: a name for the command's environment. Beside a daemon, one command at a time has a name. In a group with several roles (--roles), which of them: a number
     /// is that role, any other name a key whose hash slot it is.
     pub(crate) role: String,
     /// Be a member of the group, with this configuration (see `mandate node --help`). Without it the local daemon
@@ -54,6 +57,11 @@ pub(crate) struct RunArgs {
     pub(crate) api: ApiArgs,
     #[command(flatten)]
     pub(crate) start: StartArgs,
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
+    /// How long the command may take to end after it was asked to, before it is killed; never longer than the lease.
+    #[arg(long, default_value = "5s", value_parser = duration, value_name = "TIME")]
+    pub(crate) grace: Duration,
     /// After losing leadership wait to lead again, instead of ending with exit code 5.
     #[arg(long)]
     pub(crate) again: bool,

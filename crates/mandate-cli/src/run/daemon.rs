@@ -5,8 +5,11 @@
 //! be quick: a daemon that hangs, is stopped or is killed does not renew, and the guard ends the command in
 //! time. A second question waits at the daemon for a change, so that the command starts and ends at once
 //! when leadership does.
+//!
+//! A hold names the role. One process at a time holds a role; another that wants the same waits until the first
+//! has let go. Different roles do not disturb each other: leadership is given back with the last.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -18,7 +21,7 @@ use tokio::time::{sleep, timeout};
 use super::standing::{Standing, look_every};
 use super::words::{Until, boottime};
 use crate::client::{ApiArgs, Client};
-use crate::node::mandate_api::{HoldDocument, MandateDocument};
+use crate::node::mandate_api::{HoldDocument, HoldRequest, MandateDocument, Resign};
 
 /// The longest wait for the first answer, and for one while nothing is held.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,9 +33,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const CHANGE: Duration = Duration::from_secs(15);
 
 /// How long a daemon may take to hear that it is let go of: if it does not, its promise ends by itself.
-const FAREWELL: Duration = Duration::from_secs(1);
-
-const NO_ANSWER: &str = "the daemon does not answer";
+pub(crate) const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The daemon gives its mandate up as soon as nobody holds it.
 const GONE: u16 = 410;
@@ -41,14 +42,20 @@ const GONE: u16 = 410;
 pub(crate) struct Daemon {
     client: Client,
     holder: String,
+    role: String,
+    /// Why it is not held, as the daemon said last.
+    refused: StdMutex<Option<String>>,
     /// Whether this process still wants to hold it. Locked while it asks, so that no question overtakes that it
     /// has let go.
     wanted: Mutex<bool>,
 }
 
 impl Daemon {
-    /// Asks whether it is there.
-    pub(crate) async fn connect(args: &ApiArgs) -> anyhow::Result<(Arc<Self>, MandateDocument)> {
+    /// Asks whether it is there. The role is what will be held.
+    pub(crate) async fn connect(
+        args: &ApiArgs,
+        role: &str,
+    ) -> anyhow::Result<(Arc<Self>, MandateDocument)> {
         let daemon = Arc::new(Daemon {
             client: Client::new(args)?,
             // Two containers may each know their wrapper as process 1.
@@ -57,9 +64,11 @@ impl Daemon {
                 std::process::id(),
                 getrandom::u32().unwrap_or_default()
             ),
+            role: role.to_owned(),
+            refused: StdMutex::default(),
             wanted: Mutex::new(true),
         });
-        let first = daemon.ask(PATIENCE, "GET", "/mandate").await;
+        let first = daemon.ask(PATIENCE, "GET", "/mandate", "").await;
         let first = first.with_context(|| daemon.client.absent())?;
         let first = first.map_err(|(_, reason)| anyhow::anyhow!("the daemon refuses: {reason}"))?;
         Ok((daemon, first))
@@ -73,8 +82,8 @@ impl Daemon {
     ) {
         let changed = Arc::new(Notify::new());
         let waiting = tokio::spawn(self.clone().wait_for_changes(first, changed.clone()));
-        // What was said last of it, since it is tried again and again.
-        let mut told = String::new();
+        // Whether it was said that it does not answer, since it is tried again and again.
+        let mut is_silent = false;
         while !standing.is_closed() {
             let wanted = self.wanted.lock().await;
             if !*wanted {
@@ -83,23 +92,23 @@ impl Daemon {
             let pause = match self.hold(self.patience(&standing)).await {
                 Ok(Ok((now, of))) => {
                     standing.send_replace(now);
-                    told.clear();
+                    is_silent = false;
+                    self.note(None);
                     look_every(of)
                 }
                 Ok(Err((code, reason))) => {
-                    let now = if code == GONE { Standing::Ending } else { Standing::Waiting };
+                    let ending = Standing::Ending { by: None };
+                    let now = if code == GONE { ending } else { Standing::Waiting };
                     standing.send_if_modified(|before| std::mem::replace(before, now) != now);
-                    if reason != told {
-                        tracing::info!("not held: {}", reason.trim_end());
-                        told = reason;
-                    }
+                    is_silent = false;
+                    self.note(Some(reason.trim_end().to_owned()));
                     CHANGE
                 }
                 Err(error) => {
                     // What was promised holds, and ends by itself.
-                    if told != NO_ANSWER {
-                        tracing::warn!("{NO_ANSWER}: {error:#}");
-                        told = NO_ANSWER.to_owned();
+                    if !is_silent {
+                        tracing::warn!("the daemon does not answer: {error:#}. Trying again");
+                        is_silent = true;
                     }
                     PAUSE
                 }
@@ -110,6 +119,15 @@ impl Daemon {
         waiting.abort();
     }
 
+    fn note(&self, refused: Option<String>) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+    }
+
+    /// Why it is not held, as the daemon said last.
+    pub(crate) fn why_not(&self) -> Option<String> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Holds the mandate, or holds it on: what that means, and how long a hold lasts at most.
     async fn hold(
         self: &Arc<Self>,
@@ -118,7 +136,9 @@ impl Daemon {
         // Counted from before the question: the answer may be late, the promise is not longer for it.
         let asked = boottime();
         let path = format!("/mandate/holders/{}", self.holder);
-        let answer = self.ask::<HoldDocument>(patience, "PUT", &path).await?;
+        let request = HoldRequest { role: Some(self.role.clone()) };
+        let body = serde_json::to_string(&request)?;
+        let answer = self.ask::<HoldDocument>(patience, "PUT", &path, &body).await?;
         Ok(answer.map(|hold| {
             let time = |ms: f64| Duration::try_from_secs_f64(ms / 1000.0).unwrap_or_default();
             let (at, of) = (asked + time(hold.hold_ms), time(hold.of_ms));
@@ -139,7 +159,7 @@ impl Daemon {
         let mut seen = first.version;
         loop {
             let path = format!("/mandate?changed_from={seen}");
-            match self.ask::<MandateDocument>(CHANGE, "GET", &path).await {
+            match self.ask::<MandateDocument>(CHANGE, "GET", &path, "").await {
                 Ok(Ok(document)) if document.version == seen => {}
                 Ok(Ok(document)) => {
                     seen = document.version;
@@ -163,12 +183,15 @@ impl Daemon {
         }
     }
 
-    /// Has the daemon give this term up, if it still leads in it.
+    /// Lets go for good, and has the daemon give this term up if nobody else holds it: one step, so that nobody takes
+    /// the role over under the same term in between.
     pub(crate) async fn resign(self: &Arc<Self>, term: Term) {
-        let body = format!("{{\"term\":{term}}}");
+        *self.wanted.lock().await = false;
+        let request = Resign { term: Some(term.get()), holder: Some(self.holder.clone()) };
+        let body = serde_json::to_string(&request).unwrap_or_default();
         match self.send(PATIENCE, "POST", "/resign", &body).await {
             Ok((200..300, _)) => {}
-            Ok((_, reason)) => tracing::info!("nothing to give back: {}", reason.trim_end()),
+            Ok((_, reason)) => tracing::info!("leadership stays: {}", reason.trim_end()),
             Err(error) => tracing::warn!("leadership could not be given back: {error:#}"),
         }
     }
@@ -179,8 +202,9 @@ impl Daemon {
         patience: Duration,
         method: &'static str,
         path: &str,
+        body: &str,
     ) -> anyhow::Result<Result<T, (u16, String)>> {
-        let (code, text) = self.send(patience, method, path, "").await?;
+        let (code, text) = self.send(patience, method, path, body).await?;
         if !(200..300).contains(&code) {
             return Ok(Err((code, text)));
         }

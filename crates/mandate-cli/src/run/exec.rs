@@ -1,7 +1,10 @@
 //! The last step before the command: this program, about to become it.
 //!
 //! What only the child itself can do without `unsafe` code in its parent: ask the kernel to kill it when its
-//! parent dies, and take the terminal before it reads from it.
+//! parent dies, take the terminal before it reads from it, and unblock the signals that the guard blocks. A
+//! command inherits the mask over `exec`, and most programs never touch theirs: with a blocked SIGTERM it
+//! could not be asked to end. SIGPIPE, which Rust programs ignore, is reset by the standard library. What was
+//! ignored before `mandate run` was started stays so: `nohup` means the command.
 
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
@@ -9,6 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context;
+use nix::sys::signal::SigSet;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use super::terminal;
@@ -38,6 +42,8 @@ pub(crate) fn run(args: &BecomeArgs) -> anyhow::Result<Exit> {
     if args.foreground {
         terminal::take()?;
     }
+    // Last: what was sent meanwhile ends this process as it would end the command.
+    SigSet::empty().thread_set_mask().context("could not unblock signals for the command")?;
     let program = &args.command[0];
     let error = Command::new(program).args(&args.command[1..]).exec();
     let is_absent = error.kind() == ErrorKind::NotFound;

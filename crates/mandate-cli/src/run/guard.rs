@@ -5,13 +5,18 @@
 //! holds. The wrapper moves that time on as its lease is renewed. When the time comes near and has not been
 //! moved, or when the wrapper is gone, the guard ends everything below it: SIGTERM, and SIGKILL before the
 //! deadline. It sleeps on a timer of the clock that counts suspension, blocks every signal that can be
-//! blocked, and has no thread, no network and no disk that could keep it.
+//! blocked (the command starts with none blocked), and has no thread, no network and no disk that could keep it.
+//!
+//! If the wrapper's member has a state file, the guard shares the lock of that file until nothing of the
+//! command is left. So a wrapper that is killed and started again does not take part, let alone start a second
+//! command, while the first one still acts.
 //!
 //! What holds when:
 //!
 //! | what happens | what follows |
 //! | --- | --- |
 //! | the wrapper is killed | with leases SIGTERM, then SIGKILL before the deadline; without, SIGKILL at once |
+//! | it is then started again | with a state file it waits until the command is gone |
 //! | the wrapper is stopped or starved | with leases the same; without, nothing until it runs again |
 //! | the guard is killed | the kernel kills the command, the wrapper what that has started |
 //! | the guard is stopped or starved | with leases the wrapper kills it and the rest, 50 ms before the deadline |
@@ -76,11 +81,15 @@ pub(crate) fn run(args: &GuardArgs) -> anyhow::Result<Exit> {
     tree::adopt_orphans()?;
     let socket = Socket::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     poll(&mut [PollFd::new(&socket, PollFlags::IN)], None)?;
-    let Heard::Message(Order::Until(until), Some(stdin)) = socket.receive()? else {
+    let Heard::Message(Order::Until(until), files) = socket.receive()? else {
         anyhow::bail!("this is started by `mandate run` only");
     };
+    let mut files = files.into_iter();
+    let stdin = files.next().context("the wrapper handed no standard input over")?;
+    // Held, not used: it is released with this process. The command does not inherit it.
+    let _lock = files.next();
     if until.ask_at().is_some_and(|at| at <= boottime()) {
-        let _ = socket.send(&Report::Gone { code: None, by_itself: false }, None);
+        let _ = socket.send(&Report::Gone { code: None, by_itself: false }, &[]);
         return Ok(Exit::Success);
     }
     Guard::start(args, socket, until, stdin)?.watch()?;
@@ -162,7 +171,7 @@ impl Guard {
             self.take_note();
             if self.advance() {
                 let code = self.status.map(code_of);
-                let _ = self.socket.send(&Report::Gone { code, by_itself: self.by_itself }, None);
+                let _ = self.socket.send(&Report::Gone { code, by_itself: self.by_itself }, &[]);
                 return Ok(());
             }
             self.sleep()?;
@@ -237,7 +246,7 @@ impl Guard {
                 self.by_itself = true;
                 self.phase = Phase::Killing { since: now };
             } else if self.until.ask_at().is_some_and(|at| at <= now) {
-                let _ = self.socket.send(&Report::Ending, None);
+                let _ = self.socket.send(&Report::Ending, &[]);
                 self.ask(TERM, self.until.kill_at().unwrap_or_default());
             }
         }
@@ -259,7 +268,7 @@ impl Guard {
                 self.is_stuck = true;
                 let mut names = format!("{:?}", tree.ids());
                 names.truncate(1000);
-                let _ = self.socket.send(&Report::Stuck(names), None);
+                let _ = self.socket.send(&Report::Stuck(names), &[]);
             }
         }
         false

@@ -28,13 +28,13 @@ pub(crate) struct Guarded {
 }
 
 impl Guarded {
-    /// Starts a guard, which starts the command.
+    /// Starts a guard, which starts the command. It shares this lock until nothing of the command is left.
     pub(crate) fn start(
         role: &str,
-        term: Term,
-        until: Until,
+        (term, until): (Term, Until),
         command: &[String],
         others: BTreeSet<i32>,
+        lock: Option<&File>,
     ) -> anyhow::Result<Self> {
         let foreground = terminal::is_ours_alone();
         let (ours, theirs) = Socket::pair().context("could not make a pair of sockets")?;
@@ -55,7 +55,8 @@ impl Guarded {
         } else {
             stdin.as_fd().try_clone_to_owned()?
         };
-        ours.send(&Order::Until(until), Some(input.as_fd())).context("could not tell the guard")?;
+        let files: Vec<_> = std::iter::once(input.as_fd()).chain(lock.map(AsFd::as_fd)).collect();
+        ours.send(&Order::Until(until), &files).context("could not tell the guard")?;
         let same = std::os::unix::net::UnixStream::from(ours.as_fd().try_clone_to_owned()?);
         let readable = UnixStream::from_std(same)?;
         Ok(Guarded { guard, socket: ours, readable, others, foreground })
@@ -64,7 +65,7 @@ impl Guarded {
     /// Gives an order. One that cannot be given is lost, with the guard or before it would be read: the
     /// deadline that it knows holds.
     pub(crate) fn order(&self, order: Order) {
-        if let Err(error) = self.socket.send(&order, None) {
+        if let Err(error) = self.socket.send(&order, &[]) {
             tracing::debug!(%error, ?order, "the guard was not told");
         }
     }
@@ -83,6 +84,14 @@ impl Guarded {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 heard => return heard.ok()?,
             }
+        }
+    }
+
+    /// What it has reported already, without waiting.
+    pub(crate) fn reported(&self) -> Option<Report> {
+        match self.socket.receive() {
+            Ok(Heard::Message(report, _)) => Some(report),
+            _ => None,
         }
     }
 

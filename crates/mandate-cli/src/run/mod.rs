@@ -10,13 +10,13 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use mandate_proto::identity::Term;
 use mandate_sql::Address;
 use tokio::sync::watch::{Receiver, channel};
-use tokio::time::sleep;
+use tokio::time::{interval, sleep};
 
 use crate::exit::Exit;
 use crate::logging;
@@ -29,6 +29,7 @@ mod daemon;
 mod exec;
 mod guard;
 mod guarded;
+mod lender;
 mod signals;
 mod standing;
 mod terminal;
@@ -42,29 +43,39 @@ use daemon::Daemon;
 pub(crate) use exec::{BecomeArgs, run as become_command};
 pub(crate) use guard::{GuardArgs, run as guard_command};
 use guarded::Guarded;
+use lender::Lender;
 use signals::Signals;
 use standing::Standing;
 use watch::{Outcome, Watch};
 use words::Until;
 pub(crate) use words::boottime;
 
+/// Before it is looked again whether a mandate that was lost just now is known to be.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// How often it is looked why this host does not lead, until that was said: not at once, because most elections are over by
+/// then.
+const LOOK_WHY: Duration = Duration::from_secs(1);
+
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     logging::begin("warn");
     tree::adopt_orphans()?;
     let runtime = tokio::runtime::Runtime::new().context("could not start")?;
     let ended = runtime.block_on(async {
+        // First: whoever asks to stop is heard, whatever is waited for.
+        let signals = Signals::listen()?;
         match (&args.config, args.engine()?) {
-            (Some(config), _) => with_config(args, config).await,
-            (None, Some(RunEngine::Ledger)) => on_ledger(args).await,
+            (Some(config), _) => with_config(args, signals, config).await,
+            (None, Some(RunEngine::Ledger)) => on_ledger(args, signals).await,
             (None, Some(RunEngine::Sql)) => match args.database.at.address()? {
-                Some(url) => on_database(args, &url).await,
+                Some(url) => on_database(args, signals, &url).await,
                 None => {
                     let url = sql::default_address()?;
                     output::complain(format!("electing on {url}"));
-                    on_database(args, &url).await
+                    on_database(args, signals, &url).await
                 }
             },
-            (None, None) => with_daemon(args).await,
+            (None, None) => with_daemon(args, signals).await,
         }
     });
     // Nothing that still waits for an answer is worth waiting for.
@@ -73,8 +84,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
 }
 
 /// Runs the command where a member of this process leads.
-async fn with_config(args: &RunArgs, config: &Path) -> anyhow::Result<Exit> {
-    let signals = Signals::listen()?;
+async fn with_config(args: &RunArgs, signals: Signals, config: &Path) -> anyhow::Result<Exit> {
     let config = NodeConfig::read(config)?;
     if let EngineConfig::Peer(config) = &config.engine {
         anyhow::ensure!(
@@ -83,75 +93,82 @@ async fn with_config(args: &RunArgs, config: &Path) -> anyhow::Result<Exit> {
              shadow = true"
         );
     }
-    let member = Member::start(&config, args.start.start()).await?;
-    if let (Some(peer), EngineConfig::Peer(config)) = (member.peer(), &config.engine) {
-        tokio::spawn(follow_certificates(peer.renewal(config.identity_files()), false));
-    }
-    with_member(args, signals, member).await
+    with_member(args, signals, async || {
+        let member = Member::start(&config, args.start.start()).await?;
+        if let (Some(peer), EngineConfig::Peer(config)) = (member.peer(), &config.engine) {
+            tokio::spawn(follow_certificates(peer.renewal(config.identity_files()), false));
+        }
+        Ok(member)
+    })
+    .await
 }
 
 /// The same, with a member that elects on a database.
-async fn on_database(args: &RunArgs, url: &Address) -> anyhow::Result<Exit> {
-    let signals = Signals::listen()?;
+async fn on_database(args: &RunArgs, signals: Signals, url: &Address) -> anyhow::Result<Exit> {
     anyhow::ensure!(
         !args.start.new && !args.start.lost,
         "--new and --lost are for members with a state of their own: on a database they have none"
     );
     let group = args.database.at.group_or(&args.role);
-    let member = Member::on_database(&args.database.resolve(url, group)?).await?;
-    with_member(args, signals, member).await
+    let config = args.database.resolve(url, group)?;
+    with_member(args, signals, async || Member::on_database(&config).await).await
 }
 
 /// The same, with a member of a group on Kafka.
-async fn on_ledger(args: &RunArgs) -> anyhow::Result<Exit> {
-    let signals = Signals::listen()?;
+async fn on_ledger(args: &RunArgs, signals: Signals) -> anyhow::Result<Exit> {
     anyhow::ensure!(
         !args.start.new && !args.start.lost,
         "--new and --lost are for members with a state of their own: on a ledger they have none"
     );
     let group = args.database.at.group_or(&args.role);
-    let member = Member::on_ledger(&args.ledger.resolve(group, args.database.member)?).await?;
-    output::complain(format!("in the group {group}: {}", member.meets()));
-    with_member(args, signals, member).await
+    let config = args.ledger.resolve(group, args.database.member)?;
+    with_member(args, signals, async || {
+        let member = Member::on_ledger(&config).await?;
+        output::complain(format!("in the group {group}: {}", member.meets()));
+        Ok(member)
+    })
+    .await
 }
 
-async fn with_member(args: &RunArgs, signals: Signals, member: Member) -> anyhow::Result<Exit> {
+async fn with_member(
+    args: &RunArgs,
+    mut signals: Signals,
+    start: impl AsyncFnMut() -> anyhow::Result<Member>,
+) -> anyhow::Result<Exit> {
+    let member = tokio::select! {
+        biased;
+        exit = signals.stopped() => return Ok(exit),
+        member = args.wait.until(start) => member?,
+    };
     let (standing, told) = channel(Standing::Waiting);
     let election = member.election_of(&args.role)?;
-    tokio::spawn(standing::of_member(election, member.promise().lease(), standing));
+    tokio::spawn(standing::of_member(election.clone(), member.promise().lease(), standing));
     // If something of the command may be left, leadership is not given back: its lease is waited for.
-    let ended = Supervisor::new(args, told, signals, None).run().await;
+    let lender = Lender::Member { member: &member, election };
+    let ended = Supervisor::new(args, told, signals, lender).run().await;
     let ended = ended.map_err(|error| match member.ended() {
         Some(reason) => error.context(reason),
         None => error,
     })?;
     member.shutdown().await;
-    Ok(ended.exit)
+    Ok(ended)
 }
 
 /// Runs the command where the local daemon leads.
-async fn with_daemon(args: &RunArgs) -> anyhow::Result<Exit> {
-    let signals = Signals::listen()?;
+async fn with_daemon(args: &RunArgs, mut signals: Signals) -> anyhow::Result<Exit> {
     anyhow::ensure!(
         !args.start.new && !args.start.lost,
         "--new and --lost are for a member of its own: give its configuration with --config, or leave them to \
          the daemon"
     );
-    let (daemon, first) = Daemon::connect(&args.api).await?;
+    let (daemon, first) = tokio::select! {
+        biased;
+        exit = signals.stopped() => return Ok(exit),
+        connected = args.wait.until(async || Daemon::connect(&args.api, &args.role).await) => connected?,
+    };
     let (standing, told) = channel(Standing::Waiting);
     tokio::spawn(daemon.clone().follow(first, standing));
-    let ended = Supervisor::new(args, told, signals, Some(daemon.clone())).run().await?;
-    if let Some(term) = ended.give_back {
-        daemon.resign(term).await;
-    }
-    Ok(ended.exit)
-}
-
-/// How a wrapper ends, when nothing of the command is left.
-struct Ended {
-    exit: Exit,
-    /// The term that nobody needs any more.
-    give_back: Option<Term>,
+    Supervisor::new(args, told, signals, Lender::Daemon(daemon)).run().await
 }
 
 struct Supervisor<'a> {
@@ -160,8 +177,8 @@ struct Supervisor<'a> {
     signals: Signals,
     /// A container's entry point may have started something before it became this program.
     others: BTreeSet<i32>,
-    /// Whose mandate it is, if not this process's own.
-    daemon: Option<Arc<Daemon>>,
+    /// Whose mandate it is.
+    lender: Lender<'a>,
 }
 
 impl<'a> Supervisor<'a> {
@@ -169,48 +186,75 @@ impl<'a> Supervisor<'a> {
         args: &'a RunArgs,
         standing: Receiver<Standing>,
         signals: Signals,
-        daemon: Option<Arc<Daemon>>,
+        lender: Lender<'a>,
     ) -> Self {
         let others = tree::Tree::look(&BTreeSet::new(), &BTreeSet::new()).ids().clone();
-        Supervisor { args, standing, signals, others, daemon }
+        Supervisor { args, standing, signals, others, lender }
     }
 
-    /// Runs the command whenever this host leads. An error means that something of it may be left.
-    async fn run(mut self) -> anyhow::Result<Ended> {
+    /// Runs the command whenever this host leads; how this program ends, when nothing of the command is left. An error
+    /// means that something may be.
+    async fn run(mut self) -> anyhow::Result<Exit> {
         loop {
-            let Some((term, until)) = self.lead().await? else {
-                return Ok(Ended { exit: Exit::Success, give_back: None });
+            let (term, until) = match self.lead().await? {
+                Ok(leading) => leading,
+                Err(exit) => {
+                    self.lender.end(None).await;
+                    return Ok(exit);
+                }
             };
-            let command = &self.args.command;
-            output::complain(format!("leading in term {term}: starting {}", command[0]));
-            let mut guarded =
-                Guarded::start(&self.args.role, term, until, command, self.others.clone())?;
-            let watch = Watch::new(&mut guarded, term, until);
-            let outcome = watch.run(&mut self.standing, &mut self.signals).await?;
-            if let Some(daemon) = &self.daemon {
-                let for_good = matches!(outcome, Outcome::Ended(_)) || !self.args.again;
-                daemon.let_go(for_good).await;
-            }
+            let Some(loan) = self.lender.lend(term) else {
+                // It was lost just now, and whoever tells so has not run yet.
+                sleep(LOOK_AGAIN).await;
+                continue;
+            };
+            let outcome = self.command(term, until).await?;
+            // Nothing acts on it any more.
+            drop(loan);
             match outcome {
-                Outcome::Ended(exit) => return Ok(Ended { exit, give_back: Some(term) }),
-                Outcome::Lost if self.args.again => {}
+                Outcome::Ended(exit) => {
+                    self.lender.end(Some(term)).await;
+                    return Ok(exit);
+                }
+                Outcome::Lost if self.args.again => self.lender.let_go().await,
                 Outcome::Lost => {
-                    return Ok(Ended { exit: Exit::LeadershipLost, give_back: None });
+                    self.lender.end(None).await;
+                    return Ok(Exit::LeadershipLost);
                 }
             }
         }
     }
 
-    /// Waits to lead; nothing if asked to stop before.
-    async fn lead(&mut self) -> anyhow::Result<Option<(Term, Until)>> {
+    /// Runs the command once.
+    async fn command(&mut self, term: Term, until: Until) -> anyhow::Result<Outcome> {
+        let RunArgs { role, command, grace, .. } = self.args;
+        output::complain(format!("leading in term {term}: starting {}", command[0]));
+        let (leading, lock) = ((term, until), self.lender.lock());
+        let mut guarded =
+            Guarded::start(role, leading, command, self.others.clone(), lock.as_ref())?;
+        let watch = Watch::new(&mut guarded, leading, *grace);
+        watch.run(&mut self.standing, &mut self.signals).await
+    }
+
+    /// Waits to lead; how this program ends, if it is asked to stop before.
+    async fn lead(&mut self) -> anyhow::Result<Result<(Term, Until), Exit>> {
+        let mut says_why = true;
+        let mut looks = interval(LOOK_WHY);
+        looks.tick().await;
+        let mut reap = interval(tree::REAP);
         loop {
-            if let Some(fresh) = self.standing.borrow_and_update().fresh() {
-                return Ok(Some(fresh));
-            }
+            let fresh = self.standing.borrow_and_update().fresh();
             tokio::select! {
+                biased;
+                // Before anything is started, also if it has led for long: asked to stop means stop.
+                exit = self.signals.stopped() => return Ok(Err(exit)),
+                Some(leading) = std::future::ready(fresh) => return Ok(Ok(leading)),
                 changed = self.standing.changed() => changed.context("this member was shut down")?,
-                asked = self.signals.next() => if asked.ends_the_wait() { return Ok(None) },
-                () = sleep(tree::REAP) => tree::reap(None),
+                _ = looks.tick(), if says_why => if let Some(why) = self.lender.why_not().await {
+                    output::complain(format!("waiting to lead: {why}"));
+                    says_why = false;
+                },
+                _ = reap.tick() => tree::reap(None),
             }
         }
     }

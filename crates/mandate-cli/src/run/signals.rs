@@ -4,6 +4,8 @@ use std::task::Poll;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::exit::Exit;
+
 pub(crate) const TERM: i32 = 15;
 
 /// HUP: many services read their configuration anew. USR1, USR2, WINCH: theirs to know.
@@ -27,10 +29,18 @@ pub(crate) enum Asked {
 }
 
 impl Asked {
-    /// Whether it ends a wrapper that has no command to pass it on to.
-    pub(crate) fn ends_the_wait(self) -> bool {
-        matches!(self, Asked::Stop(_) | Asked::PassOn(HUP))
+    /// How a wrapper ends that has no command to pass it on to, if the signal ends it: as one that the signal has ended.
+    fn ends_the_wait(self) -> Option<Exit> {
+        match self {
+            Asked::Stop(signal) | Asked::PassOn(signal @ HUP) => Some(ended_by(signal)),
+            Asked::PassOn(_) => None,
+        }
     }
+}
+
+/// As shells say it: 128 and the signal.
+pub(crate) fn ended_by(signal: i32) -> Exit {
+    Exit::Command(u8::try_from(128 + signal).unwrap_or(u8::MAX))
 }
 
 pub(crate) struct Signals {
@@ -48,6 +58,16 @@ impl Signals {
         let listened = listened.collect::<std::io::Result<_>>()?;
         let suspends = SUSPENDS.into_iter().map(listen).collect::<std::io::Result<_>>()?;
         Ok(Signals { listened, _ignored: suspends })
+    }
+
+    /// Waits for a signal that ends a wrapper without a command; the exit code that it means. One that came before is
+    /// found at once.
+    pub(crate) async fn stopped(&mut self) -> Exit {
+        loop {
+            if let Some(exit) = self.next().await.ends_the_wait() {
+                return exit;
+            }
+        }
     }
 
     pub(crate) async fn next(&mut self) -> Asked {

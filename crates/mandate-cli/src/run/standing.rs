@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mandate_proto::identity::Term;
-use mandate_runtime::{Election, ElectionState};
+use mandate_runtime::{Election, ElectionState, Mandate};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -16,8 +16,8 @@ pub(crate) enum Standing {
     Waiting,
     /// It may, in this term, until then.
     Leading { term: Term, until: Until },
-    /// It may until the time that was last told, and is to end before.
-    Ending,
+    /// It may until the time that was last told, or this one if it is sooner, and is to end before: then leadership moves.
+    Ending { by: Option<Duration> },
 }
 
 impl Standing {
@@ -28,7 +28,7 @@ impl Standing {
                 let is_fresh = until.ask_at().is_none_or(|at| boottime() < at);
                 is_fresh.then_some((term, until))
             }
-            Standing::Waiting | Standing::Ending => None,
+            Standing::Waiting | Standing::Ending { .. } => None,
         }
     }
 }
@@ -46,12 +46,16 @@ pub(crate) async fn of_member(
 ) {
     let mut states = election.state();
     let pause = look_every(lease.unwrap_or(Duration::MAX));
+    let mut last: Option<Mandate> = None;
     loop {
         let state = states.borrow_and_update().clone();
         if matches!(state, ElectionState::Stopped) || standing.is_closed() {
             return;
         }
-        let now = held(&state, lease);
+        if let Some(mandate) = state.mandate() {
+            last = Some(mandate.clone());
+        }
+        let now = last.as_ref().map_or(Standing::Waiting, |mandate| held(mandate, lease));
         standing.send_if_modified(|before| std::mem::replace(before, now) != now);
         if let Ok(Err(_)) = timeout(pause, states.changed()).await {
             return;
@@ -59,14 +63,21 @@ pub(crate) async fn of_member(
     }
 }
 
-fn held(state: &ElectionState, lease: Option<Duration>) -> Standing {
-    let Some(mandate) = state.mandate() else { return Standing::Waiting };
+fn held(mandate: &Mandate, lease: Option<Duration>) -> Standing {
     // Read before what remains, so that the deadline is not counted from later than it was measured.
     let now = boottime();
-    let until = match (mandate.remaining(), lease) {
-        (Some(Duration::ZERO), _) => return Standing::Waiting,
-        (Some(left), Some(of)) => Until::At { at: now + left, of },
-        _ => Until::Unbounded,
-    };
-    Standing::Leading { term: mandate.term(), until }
+    match (mandate.remaining(), lease) {
+        // Whoever wants it back may wait for what was begun under it.
+        (Some(Duration::ZERO), _) => match mandate.drains_for() {
+            Some(left) => {
+                let until = Until::At { at: now + left, of: lease.unwrap_or(left) };
+                Standing::Ending { by: until.kill_at() }
+            }
+            None => Standing::Waiting,
+        },
+        (Some(left), Some(of)) => {
+            Standing::Leading { term: mandate.term(), until: Until::At { at: now + left, of } }
+        }
+        _ => Standing::Leading { term: mandate.term(), until: Until::Unbounded },
+    }
 }

@@ -8,15 +8,14 @@ use tokio::sync::watch::Receiver;
 use tokio::time::{interval, sleep};
 
 use super::guarded::{Guarded, stuck};
-use super::signals::{Asked, Signals, TERM};
+use super::signals::{Asked, Signals, TERM, ended_by};
 use super::standing::Standing;
 use super::tree::REAP;
 use super::words::{Order, Report, Until, boottime};
 use crate::exit::Exit;
 use crate::output;
 
-/// How long a command that is asked to end may take at most.
-const GRACE: Duration = Duration::from_secs(5);
+const KILL: i32 = 9;
 
 /// How long after its time a guard may take before the wrapper does without it.
 const GUARD_TIME: Duration = Duration::from_millis(200);
@@ -37,14 +36,21 @@ pub(crate) struct Watch<'a> {
     guarded: &'a mut Guarded,
     term: Term,
     until: Until,
+    /// How long a command that is asked to end may take at most.
+    grace: Duration,
     /// When the guard must have ended everything, if it was told to.
     end_by: Option<Duration>,
-    asked_to_stop: bool,
+    /// The signal by which somebody has asked that all end. Then all ends, whatever becomes of the mandate.
+    asked_to_stop: Option<i32>,
 }
 
 impl<'a> Watch<'a> {
-    pub(crate) fn new(guarded: &'a mut Guarded, term: Term, until: Until) -> Self {
-        Watch { guarded, term, until, end_by: None, asked_to_stop: false }
+    pub(crate) fn new(
+        guarded: &'a mut Guarded,
+        (term, until): (Term, Until),
+        grace: Duration,
+    ) -> Self {
+        Watch { guarded, term, until, grace, end_by: None, asked_to_stop: None }
     }
 
     /// Watches until nothing of the command is left. An error means that something may be.
@@ -71,9 +77,14 @@ impl<'a> Watch<'a> {
                 asked = signals.next() => self.obey(asked),
                 _ = reap.tick() => self.guarded.reap(),
                 () = passed(step_in_at) => {
-                    output::complain("the guard does not end the command in time: killing both");
-                    self.guarded.step_in().await?;
-                    return Ok(Outcome::Lost);
+                    // Where all were stopped for a while, the guard may have ended it in time, and said so.
+                    let outcome = match self.guarded.reported() {
+                        Some(report) => self.hear(Some(report)).await?,
+                        None => Some(self.step_in().await?),
+                    };
+                    if let Some(outcome) = outcome {
+                        return Ok(outcome);
+                    }
                 }
             }
         }
@@ -83,6 +94,16 @@ impl<'a> Watch<'a> {
     fn step_in_at(&self) -> Option<Duration> {
         let ordered = self.end_by.map(|by| by + GUARD_TIME);
         self.until.step_in_at().into_iter().chain(ordered).min()
+    }
+
+    /// Ends the command without the guard.
+    async fn step_in(&mut self) -> anyhow::Result<Outcome> {
+        output::complain("the guard does not end the command in time: killing both");
+        self.guarded.step_in().await?;
+        Ok(match self.asked_to_stop {
+            Some(_) => Outcome::Ended(ended_by(KILL)),
+            None => Outcome::Lost,
+        })
     }
 
     async fn hear(&mut self, report: Option<Report>) -> anyhow::Result<Option<Outcome>> {
@@ -96,8 +117,13 @@ impl<'a> Watch<'a> {
             }
             Some(Report::Gone { code, by_itself }) => {
                 self.guarded.let_go().await;
-                let code = code.filter(|_| by_itself || self.asked_to_stop);
-                Ok(Some(code.map_or(Outcome::Lost, |code| Outcome::Ended(Exit::Command(code)))))
+                Ok(Some(match (code, self.asked_to_stop) {
+                    (Some(code), Some(_)) => Outcome::Ended(Exit::Command(code)),
+                    (Some(code), None) if by_itself => Outcome::Ended(Exit::Command(code)),
+                    // It was not even started.
+                    (None, Some(signal)) => Outcome::Ended(ended_by(signal)),
+                    (_, None) => Outcome::Lost,
+                }))
             }
             Some(Report::Stuck(names)) => Err(stuck(names)),
             None => {
@@ -115,7 +141,10 @@ impl<'a> Watch<'a> {
                 self.until = until;
                 return self.guarded.order(Order::Until(until));
             }
-            Standing::Ending => self.until.kill_at().unwrap_or_default().min(boottime() + GRACE),
+            Standing::Ending { by } => {
+                let told = self.until.kill_at().unwrap_or_default();
+                by.map_or(told, |by| by.min(told)).min(boottime() + self.grace)
+            }
             Standing::Leading { .. } | Standing::Waiting => boottime(),
         };
         if self.end_by.is_none() {
@@ -127,9 +156,9 @@ impl<'a> Watch<'a> {
 
     fn obey(&mut self, asked: Asked) {
         match asked {
-            Asked::Stop(signal) if !self.asked_to_stop => {
-                self.asked_to_stop = true;
-                self.end(signal, boottime() + GRACE);
+            Asked::Stop(signal) if self.asked_to_stop.is_none() => {
+                self.asked_to_stop = Some(signal);
+                self.end(signal, boottime() + self.grace);
             }
             Asked::Stop(signal) | Asked::PassOn(signal) => {
                 self.guarded.order(Order::Signal(signal));

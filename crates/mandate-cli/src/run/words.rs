@@ -1,9 +1,10 @@
 //! What a wrapper and its guard say to each other, and the clock that both read.
 //!
 //! A pair of sockets that keep messages apart: one JSON document each. The first order carries the
-//! command's standard input beside it, since the guard's own is the socket. Neither side ever waits for
-//! the other to read: a wrapper that has been stopped must not hold its guard up, nor the other way round.
-//! The end of the socket is a message too: the other process is gone.
+//! command's standard input beside it, since the guard's own is the socket, and the lock of the member's
+//! state, if it has one. Neither side ever waits for the other to read: a wrapper that has been stopped must
+//! not hold its guard up, nor the other way round. The end of the socket is a message too: the other process
+//! is gone.
 //!
 //! A file descriptor could also be inherited by its number, but taking one over by number is `unsafe` in
 //! Rust, and rightly so.
@@ -24,6 +25,9 @@ use serde::{Deserialize, Serialize};
 
 /// No message is longer; the longest names processes that cannot be killed.
 const MAX_BYTES: usize = 4096;
+
+/// Files that one message hands over at most: standard input and a lock.
+const MAX_FILES: usize = 2;
 
 /// What of a lease is kept for the killing itself: a tree of processes is gone in a few milliseconds, but on
 /// a busy host whoever kills it may have to wait for the processor.
@@ -118,18 +122,17 @@ impl Socket {
         Ok((Socket(one), Socket(other)))
     }
 
-    /// Sends a message, and hands a file over with it if there is one.
+    /// Sends a message, and hands these files over with it.
     pub(crate) fn send(
         &self,
         message: &impl Serialize,
-        file: Option<BorrowedFd<'_>>,
+        files: &[BorrowedFd<'_>],
     ) -> rustix::io::Result<()> {
         let bytes = serde_json::to_vec(message).map_err(|_| Errno::INVAL)?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
         let mut beside = SendAncillaryBuffer::new(&mut space);
-        let files: Vec<_> = file.into_iter().collect();
-        if !files.is_empty() {
-            beside.push(SendAncillaryMessage::ScmRights(&files));
+        if !files.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(files)) {
+            return Err(Errno::INVAL);
         }
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         rustix::net::sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut beside, flags)?;
@@ -139,7 +142,7 @@ impl Socket {
     /// The next message, if one is there.
     pub(crate) fn receive<T: DeserializeOwned>(&self) -> rustix::io::Result<Heard<T>> {
         let mut bytes = [0; MAX_BYTES];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
         let mut beside = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         let received =
@@ -154,13 +157,15 @@ impl Socket {
         if length == 0 {
             return Ok(Heard::End);
         }
-        let file = beside.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut files) => files.next(),
-            _ => None,
-        });
+        let mut files = Vec::new();
+        for message in beside.drain() {
+            if let RecvAncillaryMessage::ScmRights(received) = message {
+                files.extend(received);
+            }
+        }
         let message =
             serde_json::from_slice(&bytes[..length.min(MAX_BYTES)]).map_err(|_| Errno::BADMSG)?;
-        Ok(Heard::Message(message, file))
+        Ok(Heard::Message(message, files))
     }
 }
 
@@ -184,8 +189,8 @@ impl AsFd for Socket {
 
 /// What a socket holds.
 pub(crate) enum Heard<T> {
-    /// A message, and the file that came with it.
-    Message(T, Option<OwnedFd>),
+    /// A message, and the files that came with it.
+    Message(T, Vec<OwnedFd>),
     /// Nothing yet.
     Nothing,
     /// The other side is gone.
@@ -212,11 +217,16 @@ mod tests {
     fn messages_are_kept_apart_and_the_end_is_one_of_them() {
         let (one, other) = Socket::pair().unwrap();
         let orders = [Order::Until(Until::Unbounded), Order::Signal(15)];
-        one.send(&orders[0], Some(std::io::stdin().as_fd())).unwrap();
-        one.send(&orders[1], None).unwrap();
+        let (stdin, null) = (std::io::stdin(), std::fs::File::open("/dev/null").unwrap());
+        one.send(&orders[0], &[stdin.as_fd(), null.as_fd()]).unwrap();
+        one.send(&orders[1], &[]).unwrap();
         let next = || other.receive::<Order>().unwrap();
-        assert!(matches!(next(), Heard::Message(order, Some(_)) if order == orders[0]));
-        assert!(matches!(next(), Heard::Message(order, None) if order == orders[1]));
+        assert!(
+            matches!(next(), Heard::Message(order, files) if order == orders[0] && files.len() == 2)
+        );
+        assert!(
+            matches!(next(), Heard::Message(order, files) if order == orders[1] && files.is_empty())
+        );
         assert!(matches!(next(), Heard::Nothing));
         drop(one);
         assert!(matches!(next(), Heard::End));
@@ -225,11 +235,11 @@ mod tests {
     #[test]
     fn last_words_are_heard_also_of_one_who_went_without_listening() {
         let (one, other) = Socket::pair().unwrap();
-        other.send(&Order::Signal(1), None).unwrap();
-        one.send(&Order::Signal(15), None).unwrap();
+        other.send(&Order::Signal(1), &[]).unwrap();
+        one.send(&Order::Signal(15), &[]).unwrap();
         drop(one);
         let next = || other.receive::<Order>().unwrap();
-        assert!(matches!(next(), Heard::Message(Order::Signal(15), None)));
+        assert!(matches!(next(), Heard::Message(Order::Signal(15), _)));
         assert!(matches!(next(), Heard::End));
     }
 }

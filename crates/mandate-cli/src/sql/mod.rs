@@ -22,7 +22,7 @@ const DRAWN_FROM: u32 = 1 << 16;
 /// Which database, and which group on it.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct WhereArgs {
-    /// Elect on this database: sqlite:FILE, postgres://... or mysql://...
+    /// The database: sqlite:FILE, postgres://... or mysql://...
     #[arg(long, value_name = "URL", env = "MANDATE_URL", hide_env_values = true)]
     pub(crate) url: Option<UrlText>,
     /// The group, on a database or a ledger.
@@ -77,6 +77,12 @@ impl std::fmt::Debug for UrlText {
 
 impl UrlText {
     pub(crate) fn address(&self) -> anyhow::Result<Address> {
+        // The obvious first guess. It holds no password: that would have a colon before it.
+        anyhow::ensure!(
+            self.0.contains(':'),
+            "--url is `{0}`, and must be a URL: for a file of SQLite write sqlite:{0}; else postgres://... or mysql://...",
+            self.0
+        );
         Ok(self.0.parse()?)
     }
 }

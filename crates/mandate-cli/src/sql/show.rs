@@ -10,7 +10,7 @@ use mandate_sql::{Address, Database};
 use serde::Serialize;
 
 use super::WhereArgs;
-use super::words::{because, reason_name};
+use super::words::{because, guarantee_name, reason_name};
 use crate::exit::Exit;
 use crate::ledger::named;
 use crate::output::{self, Format, readable};
@@ -34,6 +34,10 @@ struct StatusDocument {
     successors: Vec<String>,
     /// Whether successors learn at once of the death of the leader's process.
     session_lock: bool,
+    /// What the leader relies on.
+    guarantee: &'static str,
+    /// What elections rest on and this server does not give.
+    warnings: Vec<String>,
     members: Vec<MemberDocument>,
     /// Who leads which role; none where the group has no roles beside its own.
     roles: Vec<RoleDocument>,
@@ -75,6 +79,7 @@ struct Seen {
     members: Vec<MemberEntry>,
     /// Without a leader where none renews.
     roles: Vec<RoleEntry>,
+    doubts: Vec<String>,
 }
 
 /// A connection, and a runtime to use it on.
@@ -117,7 +122,8 @@ impl Reader {
                 role.leader = None;
             }
             let members = self.database.members(&self.group).await?;
-            Ok(Seen { standing, renews, members, roles })
+            let doubts = self.database.doubts().await;
+            Ok(Seen { standing, renews, members, roles, doubts })
         })
     }
 
@@ -127,7 +133,9 @@ impl Reader {
     }
 
     fn history(&self) -> anyhow::Result<Vec<Reigned>> {
-        Ok(self.runtime.block_on(self.database.history(&self.group, SHOWN))?)
+        let mut reigns = self.runtime.block_on(self.database.history(&self.group, SHOWN))?;
+        name_former(&mut reigns);
+        Ok(reigns)
     }
 }
 
@@ -153,6 +161,8 @@ impl Seen {
             lease_ms: output::ms(control.published.lease),
             successors: successors.iter().map(|id| id.to_string()).collect(),
             session_lock: self.standing.has_session_lock,
+            guarantee: guarantee_name(control.published.guarantee),
+            warnings: self.doubts.clone(),
             members: self
                 .members
                 .iter()
@@ -235,6 +245,9 @@ impl Seen {
                 }
             }
         }
+        for doubt in &self.doubts {
+            text += &format!("\n\n  warning: {doubt}");
+        }
         text
     }
 }
@@ -308,8 +321,10 @@ pub(crate) fn explain(
         return Ok(Exit::Success);
     }
     let mut text = line(reign);
-    let former = reign.former.map_or("nobody".into(), |former| former.to_string());
-    text += &format!("\n{former} led before. {}", how(reign.reason));
+    if let Some(former) = reign.former {
+        text += &format!("\n{former} led before.");
+    }
+    text += &format!("\n{}", how(reign.reason));
     let seen = reader.look()?;
     if seen.standing.control.version.term == reign.term {
         text += "\n\nNow, by score and then by how long they have been in the group:";
@@ -340,21 +355,36 @@ pub(crate) fn explain(
     Ok(Exit::Success)
 }
 
+/// A row that was vacated does not name who vacated it; the term before does.
+fn name_former(reigns: &mut [Reigned]) {
+    for place in 0..reigns.len() {
+        let Reigned { term, former, reason, .. } = reigns[place];
+        if former.is_none() && reason != Reason::First {
+            let before = reigns.iter().filter(|other| other.term < term);
+            reigns[place].former = before.max_by_key(|other| other.term).map(|other| other.leader);
+        }
+    }
+}
+
 /// How a term comes to begin for that reason.
 fn how(reason: Reason) -> &'static str {
     match reason {
         Reason::First => "The row was free.",
         Reason::Silence => {
-            "Its last renewal stood in the row for a whole lease, as the new leader saw it."
+            "The last renewal of the one before stood in the row for a whole lease, as the new leader saw it."
         }
         Reason::Lapsed => {
             "It missed its own deadline, and took a new term when the row still stood as it had left it."
         }
         Reason::SessionGone => {
-            "The lock of its session was released: its process died, or lost its connection. Terms keep that safe."
+            "The session lock of the one before was released: its process died, or lost its connection. Terms keep that safe."
         }
-        Reason::Resigned | Reason::Transferred => "It stopped first, and then vacated the row.",
-        Reason::TooSlow => "Its writes were acknowledged too late, even for the longest lease.",
+        Reason::Resigned | Reason::Transferred => {
+            "The one before stopped first, and then vacated the row."
+        }
+        Reason::TooSlow => {
+            "The writes of the one before were acknowledged too late, even for the longest lease."
+        }
     }
 }
 
@@ -371,7 +401,8 @@ pub(crate) fn observe(address: &Address, at: &WhereArgs, format: Format) -> anyh
                 if before.replace(now) != Some(now) {
                     let members =
                         reader.runtime.block_on(reader.database.members(&reader.group))?;
-                    let seen = Seen { standing, renews: true, members, roles: Vec::new() };
+                    let (roles, doubts) = (Vec::new(), Vec::new());
+                    let seen = Seen { standing, renews: true, members, roles, doubts };
                     match format {
                         Format::Json => output::print_json(&seen.document(&reader.group))?,
                         Format::Text => {

@@ -1,6 +1,6 @@
 //! What happens to elections on a database, in words.
 
-use mandate_proto::registers::{Event, Loss, Reason};
+use mandate_proto::registers::{Event, Guarantee, Loss, Reason};
 
 use crate::output::readable;
 
@@ -30,6 +30,14 @@ pub(crate) fn reason_name(reason: Reason) -> &'static str {
     }
 }
 
+/// What a leader relies on.
+pub(crate) fn guarantee_name(guarantee: Guarantee) -> &'static str {
+    match guarantee {
+        Guarantee::Fenced => "fenced",
+        Guarantee::Leased => "leased",
+    }
+}
+
 /// An event.
 pub(crate) fn event_text(event: &Event) -> String {
     match event {
@@ -54,9 +62,20 @@ pub(crate) fn event_text(event: &Event) -> String {
         ),
         Event::Removed { member } => format!("{member} is silent, and was evicted"),
         Event::RoundChanged { round } => format!("rounds take {} from now on", readable(*round)),
-        Event::WentBack { from, to } => format!(
+        Event::WentBack { from, to: Some(to) } => format!(
             "the control row went back from {from} to {to}: was the database restored, or a standby promoted? Terms may \
              have been given out twice"
+        ),
+        Event::WentBack { from, to: None } => format!(
+            "the control row, which was at {from}, is gone: was the database emptied? Waiting for leases that may have \
+             been lost with it"
+        ),
+        Event::Remade { term } => format!(
+            "the control row was lost and made again at term {term}: waiting for leases that may have been lost with it"
+        ),
+        Event::Differs { leader, theirs } => format!(
+            "{leader} leads with another guarantee ({}): taking no part while it does",
+            guarantee_name(*theirs)
         ),
         Event::Mismatched { protocol } => format!(
             "the group is run by protocol {protocol}, which this program does not speak: taking no part until that changes"

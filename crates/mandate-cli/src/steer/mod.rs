@@ -9,6 +9,7 @@ use anyhow::Context;
 use mandate_etcd::client::{Access, Endpoint};
 use mandate_etcd::judgement::Settings;
 use mandate_etcd::steering::Steering;
+use mandate_etcd::wishes::Wishes;
 use mandate_proto::oracle::Oracle;
 use mandate_runtime::Protocol;
 
@@ -18,6 +19,10 @@ use crate::input;
 use crate::logging;
 use crate::node::{self, EngineConfig, NodeConfig};
 use crate::output;
+use crate::wait::WaitArgs;
+
+/// How long etcd may take to take note of a wish.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// A password is a line.
 const MAX_PASSWORD: u64 = 4096;
@@ -25,24 +30,43 @@ const MAX_PASSWORD: u64 = 4096;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum SteerCommand {
     /// Beside a member of etcd: have the member lead that serves best.
-    #[command(after_help = "\
+    // Not wrapped, so that it can be copied.
+    #[command(
+        term_width = 0,
+        after_help = "\
 One sidecar a member of etcd, each with a configuration of the peer engine (`mandate init`, `mandate node --help`):
 its [election] oracle says what makes a good leader, its [moves] when a leader that is well is moved. The sidecars
 elect the best member among themselves, and its sidecar asks etcd's leader to hand over (MoveLeader).
 
   mandate steer etcd --config group/p1.toml --etcd http://127.0.0.1:2379 --new --shadow    # look first
-  mandate explain --api 127.0.0.1:8101                                                     # why this one")]
-    Etcd(EtcdArgs),
+  mandate explain --api 127.0.0.1:8101                                                     # why this one"
+    )]
+    Etcd(Box<EtcdArgs>),
+    /// Leave etcd's leadership where it is, for a while: all sidecars move nothing.
+    Hold(WishArgs),
+    /// Keep etcd's leadership away from a member, for a while: it moves to the best of the others.
+    Drain(WishArgs),
+    /// End what `hold` and `drain` began.
+    Resume(AccessArgs),
 }
 
+/// Something that an operator wants. It is kept in etcd, so any member can be told.
 #[derive(Debug, clap::Args)]
-pub(crate) struct EtcdArgs {
-    /// The sidecar's own configuration, as for `mandate node`.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+pub(crate) struct WishArgs {
     #[command(flatten)]
-    start: StartArgs,
-    /// Where the member of etcd that this stands beside serves clients.
+    access: AccessArgs,
+    /// For how long. After that sidecars go on as before.
+    #[arg(long = "for", default_value = "1h", value_parser = positive_duration, value_name = "TIME")]
+    lasts: Duration,
+    /// Why, for whoever reads the sidecars' logs.
+    #[arg(long, default_value = "maintenance", value_name = "TEXT")]
+    why: String,
+}
+
+/// A member of etcd, and how it is spoken to.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AccessArgs {
+    /// Where the member of etcd serves clients: the one that a sidecar stands beside, or that is to be drained.
     #[arg(long, default_value = "http://127.0.0.1:2379", value_name = "URL")]
     etcd: String,
     /// The authority of etcd's certificates.
@@ -54,12 +78,23 @@ pub(crate) struct EtcdArgs {
     /// Its key.
     #[arg(long, value_name = "FILE", requires = "etcd_cert")]
     etcd_key: Option<PathBuf>,
-    /// A user of etcd.
+    /// A user of etcd; it needs the role root.
     #[arg(long, value_name = "NAME", requires = "etcd_password_file")]
     etcd_user: Option<String>,
     /// A file with its password.
     #[arg(long, value_name = "FILE", requires = "etcd_user")]
     etcd_password_file: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct EtcdArgs {
+    /// The sidecar's own configuration, as for `mandate node`.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    #[command(flatten)]
+    start: StartArgs,
+    #[command(flatten)]
+    access: AccessArgs,
     /// Between two looks at etcd.
     #[arg(long, default_value = "500ms", value_parser = positive_duration, value_name = "TIME")]
     every: Duration,
@@ -69,45 +104,84 @@ pub(crate) struct EtcdArgs {
     /// Between two moves that this sidecar makes, at least.
     #[arg(long, default_value = "5s", value_parser = positive_duration, value_name = "TIME")]
     pause: Duration,
+    /// How long leadership is left where somebody else has moved it.
+    #[arg(long, default_value = "5m", value_parser = positive_duration, value_name = "TIME")]
+    respect: Duration,
     /// Only say what would be done.
     #[arg(long)]
     shadow: bool,
 }
 
 pub(crate) fn run(command: &SteerCommand) -> anyhow::Result<Exit> {
-    let SteerCommand::Etcd(args) = command;
+    match command {
+        SteerCommand::Etcd(args) => steer(args)?,
+        SteerCommand::Hold(args) => {
+            let etcd = args.access.endpoint()?;
+            Wishes::hold(&etcd, &args.why, args.lasts, ANSWER)?;
+            output::print(format!(
+                "etcd's leadership stays where it is for {}",
+                humantime::format_duration(args.lasts)
+            ))?;
+        }
+        SteerCommand::Drain(args) => {
+            let etcd = args.access.endpoint()?;
+            let member = etcd.position(ANSWER)?.member;
+            Wishes::drain(&etcd, member, &args.why, args.lasts, ANSWER)?;
+            output::print(format!(
+                "{member} is not to lead for {}",
+                humantime::format_duration(args.lasts)
+            ))?;
+        }
+        SteerCommand::Resume(args) => {
+            Wishes::resume(&args.endpoint()?, ANSWER)?;
+            output::print("nothing is held or drained any more")?;
+        }
+    }
+    Ok(Exit::Success)
+}
+
+fn steer(args: &EtcdArgs) -> anyhow::Result<()> {
     let mut config = NodeConfig::read(&args.config)?;
     with_health(&mut config)
         .with_context(|| format!("{} cannot be used to steer", args.config.display()))?;
     let steering = args.steering()?;
     logging::begin("info");
     let runtime = tokio::runtime::Runtime::new().context("could not start")?;
-    runtime.block_on(node::serve(config, args.start.start(), |election| {
+    runtime.block_on(node::serve(config, args.start.start(), WaitArgs::default(), |election| {
         tokio::spawn(steering.run(election, |told| {
             // If nobody reads it, leaders are moved all the same.
             let _ = output::print(told.to_string());
         }));
-    }))?;
-    Ok(Exit::Success)
+    }))
 }
 
-impl EtcdArgs {
-    fn steering(&self) -> anyhow::Result<Steering> {
+impl AccessArgs {
+    fn access(&self) -> anyhow::Result<Access> {
         let password = |path: &PathBuf| -> anyhow::Result<String> {
             Ok(input::read_text(path, MAX_PASSWORD)?.trim_end_matches(['\r', '\n']).to_owned())
         };
         let password = self.etcd_password_file.as_ref().map(password).transpose()?;
-        let access = Access {
+        Ok(Access {
             ca: self.etcd_ca.clone(),
             certificate: self.etcd_cert.clone().zip(self.etcd_key.clone()),
             user: self.etcd_user.clone().zip(password),
-        };
-        let own = Endpoint::new(&self.etcd, &access)?;
+        })
+    }
+
+    fn endpoint(&self) -> anyhow::Result<Endpoint> {
+        Ok(Endpoint::new(&self.etcd, &self.access()?)?)
+    }
+}
+
+impl EtcdArgs {
+    fn steering(&self) -> anyhow::Result<Steering> {
+        let (access, own) = (self.access.access()?, self.access.endpoint()?);
         let settings = Settings {
             // Two looks may fail before an answer is too old.
             fresh: (self.every * 3).max(Duration::from_secs(1)),
             lag: self.lag,
             pause: self.pause,
+            respect: self.respect,
             ..Settings::default()
         };
         Ok(Steering { own, access, every: self.every, settings, shadow: self.shadow })

@@ -6,7 +6,9 @@
 // Each test file uses some of it.
 #![allow(dead_code)]
 
+use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -34,28 +36,13 @@ impl Browser {
     pub(crate) fn start() -> Self {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let profile = tempfile::tempdir().unwrap();
-        let mut driver = Command::new("chromedriver")
-            .arg("--port=0")
-            .env("HOME", profile.path())
-            .env("TMPDIR", profile.path())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("chromedriver starts: install the packages chromium and chromium-driver, or run `cargo xtask test`");
-        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
-        let port = lines.find_map(|line| {
-            let line = line.ok()?;
-            let port = line.strip_prefix("ChromeDriver was started successfully on port ")?;
-            port.trim_end_matches('.').parse::<u16>().ok()
-        });
-        // What it prints later is not read, and must not stop it.
-        std::thread::spawn(move || lines.for_each(drop));
+        let (driver, port) = start_driver(profile.path());
         let agent = ureq::Agent::config_builder()
             .timeout_global(Some(Duration::from_secs(60)))
             .http_status_as_error(false)
             .build()
             .into();
-        let base = format!("http://127.0.0.1:{}", port.expect("chromedriver says its port"));
+        let base = format!("http://127.0.0.1:{}", port);
         let mut browser = Browser { driver, session: base, agent, _profile: profile, _one: one };
         // Without its sandbox, as containers allow none; it only ever sees pages of this test.
         let args = [
@@ -140,6 +127,41 @@ impl Browser {
         assert!(is_well, "{path} {body}: {answer}");
         answer["value"].take()
     }
+}
+
+/// How often the driver is started anew when it ends before it says its port, as it does now and then on a busy host.
+const STARTS: usize = 5;
+
+/// chromedriver, and the port that it listens on.
+fn start_driver(profile: &Path) -> (Child, u16) {
+    let log = profile.join("chromedriver.log");
+    for _ in 0..STARTS {
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .env("HOME", profile)
+            .env("TMPDIR", profile)
+            .stdout(Stdio::piped())
+            .stderr(File::options().create(true).append(true).open(&log).unwrap())
+            .spawn()
+            .expect("chromedriver starts: install the packages chromium and chromium-driver, or run `cargo xtask test`");
+        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+        let mut said = Vec::new();
+        let port = lines.by_ref().map_while(Result::ok).find_map(|line| {
+            let port = line.strip_prefix("ChromeDriver was started successfully on port ");
+            let port = port.and_then(|port| port.trim_end_matches('.').parse::<u16>().ok());
+            said.push(line);
+            port
+        });
+        if let Some(port) = port {
+            // What it prints later is not read, and must not stop it.
+            std::thread::spawn(move || lines.for_each(drop));
+            return (driver, port);
+        }
+        let ended = driver.wait().unwrap();
+        eprintln!("chromedriver ended before it said its port, {ended}: {said:?}");
+    }
+    let errors = std::fs::read_to_string(log).unwrap_or_default();
+    panic!("chromedriver ended {STARTS} times before it said its port:\n{errors}");
 }
 
 impl Drop for Browser {

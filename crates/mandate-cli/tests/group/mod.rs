@@ -4,8 +4,8 @@
 #![allow(dead_code)]
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::path::PathBuf;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,9 @@ pub(crate) fn mandate() -> Command {
     command.arg(env!("CARGO_BIN_EXE_mandate"));
     command
 }
+
+/// How long a daemon has for an answer. One that is stopped on purpose costs this much of each round of questions.
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// Members p1 to pN, each with a directory of its own.
 pub(crate) struct Group {
@@ -51,8 +54,8 @@ impl Group {
             .output()
             .unwrap();
         assert!(certs.status.success(), "{certs:?}");
-        let ports: Vec<_> = (0..size).map(|_| free_port()).collect();
-        let apis: Vec<_> = (0..size).map(|_| free_port()).collect();
+        let mut ports = mandate_servers::free_ports(2 * size as usize).unwrap();
+        let apis = ports.split_off(size as usize);
         let processes = (0..size).map(|_| None).collect();
         let group = Group { directory, size, ports, apis, processes };
         for id in 1..=size {
@@ -157,7 +160,7 @@ impl Group {
         headers: &str,
     ) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect(self.api(id)).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+        stream.set_read_timeout(Some(ANSWER)).ok()?;
         let length = body.len();
         let host = self.api(id);
         write!(
@@ -175,7 +178,7 @@ impl Group {
     /// The code of a request that calls the member by another name.
     pub(crate) fn http_as(&self, host: &str, id: u32, method: &str, path: &str) -> Option<u16> {
         let mut stream = TcpStream::connect(self.api(id)).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+        stream.set_read_timeout(Some(ANSWER)).ok()?;
         write!(
             stream,
             "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
@@ -230,16 +233,30 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         (1..=self.size).for_each(|id| self.kill(id));
-        if std::thread::panicking() {
-            for id in 1..=self.size {
-                eprintln!("--- p{id}\n{}", self.log(id));
-            }
-        }
+        show_logs_of_a_failure(self.directory.path());
     }
 }
 
-/// Waits for something, with a bound.
+/// When a test fails: everything that its processes wrote into files `*.log` of this directory.
+pub(crate) fn show_logs_of_a_failure(directory: &Path) {
+    if !std::thread::panicking() {
+        return;
+    }
+    let mut logs: Vec<_> = std::fs::read_dir(directory).into_iter().flatten().flatten().collect();
+    logs.sort_by_key(std::fs::DirEntry::file_name);
+    for log in logs.iter().filter(|entry| entry.path().extension().is_some_and(|end| end == "log"))
+    {
+        let text = std::fs::read(log.path()).unwrap_or_default();
+        eprintln!("--- {}\n{}", log.file_name().display(), String::from_utf8_lossy(&text));
+    }
+}
+
+/// A bound is for what hangs, not for speed: the tests share two cores with servers, browsers and each other.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Waits for something, for as long as is said and for [`PATIENCE`] at least.
 pub(crate) fn within<T>(bound: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let bound = bound.max(PATIENCE);
     let began = Instant::now();
     loop {
         if let Some(found) = look() {
@@ -248,12 +265,4 @@ pub(crate) fn within<T>(bound: Duration, what: &str, mut look: impl FnMut() -> O
         assert!(began.elapsed() < bound, "not within {bound:?}: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
-}
-
-/// A port that is free for UDP and TCP.
-fn free_port() -> u16 {
-    within(Duration::from_secs(5), "a free port", || {
-        let port = TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port();
-        UdpSocket::bind(("127.0.0.1", port)).ok().map(|_| port)
-    })
 }

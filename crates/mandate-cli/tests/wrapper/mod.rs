@@ -13,6 +13,9 @@ use crate::group::{Group, mandate, within};
 pub(crate) const LEASED: &str = "guarantee = 'leased'\nlease = '600ms'";
 pub(crate) const LEASE: Duration = Duration::from_millis(600);
 
+/// For whatever must happen: a bound for hangs, not for speed.
+pub(crate) const BOUND: Duration = Duration::from_secs(90);
+
 /// A process that does not outlive its test.
 pub(crate) struct Running(pub(crate) Child);
 
@@ -32,18 +35,46 @@ pub(crate) fn run(group: &Group, id: u32, args: &[&str], script: &str) -> Runnin
 
 /// `mandate run` with these arguments.
 pub(crate) fn start(group: &Group, log: &str, args: &[&str], script: &str) -> Running {
-    let log = fs::File::create(group.directory.path().join(log)).unwrap();
+    start_role("writer", group, log, args, script)
+}
+
+/// The same for a role of this name.
+pub(crate) fn start_role(
+    role: &str,
+    group: &Group,
+    log: &str,
+    args: &[&str],
+    script: &str,
+) -> Running {
+    let args = [&[role], args].concat();
+    spawn(group.directory.path(), log, &args, &["sh", "-c", script])
+}
+
+/// `mandate run` with these arguments around this command, in that directory.
+pub(crate) fn spawn(directory: &Path, log: &str, args: &[&str], command: &[&str]) -> Running {
+    let log = fs::OpenOptions::new().create(true).append(true).open(directory.join(log)).unwrap();
     let child = mandate()
-        .args(["run", "writer"])
+        .arg("run")
         .args(args)
-        .args(["--", "sh", "-c", script])
-        .current_dir(group.directory.path())
+        .arg("--")
+        .args(command)
+        .current_dir(directory)
         .env_remove("MANDATE_API")
         .stdin(Stdio::null())
         .stdout(log.try_clone().unwrap())
         .stderr(log)
         .spawn();
     Running(child.unwrap())
+}
+
+/// Waits for the process whose command line is exactly this one.
+pub(crate) fn process_of(command: &[&str]) -> String {
+    let line: Vec<u8> = command.iter().flat_map(|word| [word.as_bytes(), b"\0"].concat()).collect();
+    within(BOUND, "the command runs", || {
+        let mut all = fs::read_dir("/proc").unwrap().flatten();
+        let is_it = |path: PathBuf| fs::read(path.join("cmdline")).is_ok_and(|it| it == line);
+        all.find(|process| is_it(process.path()))?.file_name().into_string().ok()
+    })
 }
 
 pub(crate) fn lines(path: &Path) -> Vec<String> {
@@ -57,7 +88,7 @@ pub(crate) fn file(group: &Group, name: &str) -> PathBuf {
 /// Waits for the first line of a file in the group's directory.
 pub(crate) fn first_line(group: &Group, name: &str) -> String {
     let path = file(group, name);
-    within(Duration::from_secs(20), name, || {
+    within(BOUND, name, || {
         // Only once it is whole.
         fs::read_to_string(&path).ok()?.split_once('\n').map(|(line, _)| line.to_owned())
     })
@@ -95,7 +126,7 @@ pub(crate) fn signal(running: &Running, signal: &str) {
 }
 
 pub(crate) fn wait(mut running: Running) -> Option<i32> {
-    within(Duration::from_secs(20), "run ends", || running.0.try_wait().unwrap()).code()
+    within(BOUND, "run ends", || running.0.try_wait().unwrap()).code()
 }
 
 /// Two daemons, and a wrapper as p1 that leads.
@@ -106,7 +137,7 @@ pub(crate) fn leading(group: &mut Group, script: &str) -> Running {
     let leader = group.leader_or(|| file(group, "child").exists());
     // The daemons elect without it, or p1 leads: bring it there.
     if let Some(leader) = leader {
-        within(Duration::from_secs(20), "p1 is known", || {
+        within(BOUND, "p1 is known", || {
             let (code, _) = group.http(leader, "POST", "/v1/transfer", r#"{"to":"p1"}"#)?;
             (code == 204).then_some(())
         });

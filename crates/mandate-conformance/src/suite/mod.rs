@@ -10,6 +10,7 @@ use crate::group::{Conduct, Group, GroupError};
 use crate::judge::Violation;
 use crate::subject::{Ability, Subject};
 
+mod commands;
 mod faults;
 mod handover;
 mod membership;
@@ -115,6 +116,9 @@ pub const CLAIMS: &[Claim] = &[
     claim("a leader that was stopped knows it has lost", faults::pause),
     claim("a leader that is cut off knows it has lost", faults::cut),
     claim("a member is not started twice", membership::twin).needing(Ability::RunOnce),
+    claim("a command is asked to end, whatever it is", commands::asked_to_end),
+    claim("a command that outlives its member acts beside no other", commands::outlives)
+        .needing(Ability::Exclude),
 ];
 
 /// What a claim is tried on.
@@ -166,6 +170,9 @@ fn tried(claim: &Claim, trial: &Trial<'_>) -> Verdict {
         Ok(seen) => Verdict::Holds(seen),
         Err(Failure::Group(GroupError::NoCables)) => {
             Verdict::DoesNotApply("what this engine elects by cannot be cut here")
+        }
+        Err(Failure::Group(GroupError::NoWrapper)) => {
+            Verdict::DoesNotApply("its members do not run commands here")
         }
         Err(failure) => Verdict::Fails(failure),
     }

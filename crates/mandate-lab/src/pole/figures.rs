@@ -199,9 +199,21 @@ impl Plan {
         }
     }
 
-    /// p1 is outdated. History elects p4, rotating p1, with p2 beside it as the interim; the operator's preference p1,
-    /// with p4 at the other data centre as the interim.
+    /// p1 is outdated. History elects another, p4 if it is equal to the others, rotating p1, with p2 beside it as the
+    /// interim; the operator's preference p1, with p4 at the other data centre as the interim. Where p4 is outdated, history
+    /// must elect another than p4, whom it elects of equals.
     fn figure_8a(&mut self, grain: &Grain) {
+        let largest = grain.megabytes.iter().max().copied();
+        for (round_trip, megabytes) in grain.round_trips.iter().zip(std::iter::repeat(largest)) {
+            self.recoveries.extend(megabytes.map(|megabytes| recovery::Case {
+                deployment: Deployment::two(*round_trip),
+                shares: Shares::even(2),
+                oracle: ByOracle::History,
+                outdated: vec![4],
+                megabytes,
+                interim: true,
+            }));
+        }
         for round_trip in &grain.round_trips {
             for megabytes in &grain.megabytes {
                 for (oracle, interim) in [

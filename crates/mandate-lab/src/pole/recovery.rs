@@ -1,11 +1,8 @@
 //! One run of section 4.4: servers are outdated when p5 is killed, and whoever is elected has to be brought up to date,
 //! or has to bring others, before it serves.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
-
-use mandate_openraft::service::Status;
 
 use super::Settings;
 use super::crash::{ByOracle, clients, is_request};
@@ -63,7 +60,9 @@ impl fmt::Display for Case {
 pub struct Recovered {
     /// The case.
     pub case: Case,
-    /// Who was elected,
+    /// When the first member knew itself elected, whoever leads in the end.
+    pub first_elected_ms: f64,
+    /// Who was elected in the end,
     pub elected: u32,
     /// and when it knew,
     pub elected_ms: f64,
@@ -80,15 +79,16 @@ pub struct Recovered {
 }
 
 impl Recovered {
-    /// The paper's recovery time: from the new leader knowing itself leader to its first request served. Without an
-    /// interim that is one time; with one, the service's is shorter than the leader's.
-    pub fn service_recovery_ms(&self) -> f64 {
-        (self.served_ms - self.elected_ms).max(0.0)
+    /// The paper's recovery time: from a new leader knowing itself leader to the first request served. Counted from the
+    /// first one that knew, since an interim or a leader that was replaced may have served it. `None` if a request was
+    /// served before anyone was seen to know: then the time was not measured.
+    pub fn service_recovery_ms(&self) -> Option<f64> {
+        Some(self.served_ms - self.first_elected_ms).filter(|ms| *ms >= 0.0)
     }
 
     /// Until the chosen leader itself leads.
-    pub fn leader_recovery_ms(&self) -> f64 {
-        (self.led_ms - self.elected_ms).max(0.0)
+    pub fn leader_recovery_ms(&self) -> Option<f64> {
+        Some(self.led_ms - self.elected_ms).filter(|ms| *ms >= 0.0)
     }
 }
 
@@ -143,6 +143,7 @@ pub fn run(program: &Program, case: &Case, settings: &Settings) -> anyhow::Resul
     let since = |at: Instant| at.saturating_duration_since(killed).as_secs_f64() * 1000.0;
     Ok(Recovered {
         case: case.clone(),
+        first_elected_ms: since(watched.first_elected_at),
         elected: watched.elected,
         elected_ms: since(watched.elected_at),
         led_ms: since(watched.led_at),
@@ -154,31 +155,34 @@ pub fn run(program: &Program, case: &Case, settings: &Settings) -> anyhow::Resul
 }
 
 struct Watched {
+    first_elected_at: Instant,
     elected: u32,
     elected_at: Instant,
     led_at: Instant,
     interim: Option<u32>,
 }
 
-/// Looks until whoever was elected leads.
+/// Looks until the elected one leads. All are asked at once, so that one that answers late delays no look at the others.
 fn watch(stage: &Stage, killed: Instant) -> anyhow::Result<Watched> {
+    let mut first_elected_at = None;
     let mut elected: Option<(u32, Instant)> = None;
     let mut interim = None;
     loop {
-        let statuses: BTreeMap<u32, Status> =
-            stage.up().filter_map(|server| Some((server, stage.status(server)?))).collect();
+        let statuses = stage.statuses();
         let now = Instant::now();
         let knows_itself = statuses.values().find(|it| it.elected == Some(it.member));
         if let Some(status) =
             knows_itself.filter(|it| elected.is_none_or(|(id, _)| id != it.member))
         {
             elected = Some((status.member, now));
+            first_elected_at = first_elected_at.or(Some(now));
         }
         let leader = statuses.values().find(|it| it.leads).map(|it| it.member);
         match (leader, elected) {
             (Some(leader), Some((elected, elected_at))) if leader == elected => {
                 let interim = interim.filter(|it| *it != elected);
-                return Ok(Watched { elected, elected_at, led_at: now, interim });
+                let first_elected_at = first_elected_at.unwrap_or(elected_at);
+                return Ok(Watched { first_elected_at, elected, elected_at, led_at: now, interim });
             }
             (Some(leader), _) => interim = Some(leader),
             (None, _) => {}

@@ -15,7 +15,11 @@ pub fn markdown(results: &Results, how: &str) -> String {
         "# Leaders by application scores, over wide-area links\n\n{how}\n\n## Findings\n\n"
     );
     for finding in results.findings() {
-        let held = if finding.holds { "held" } else { "**not held**" };
+        let held = match finding.holds {
+            Some(true) => "held",
+            Some(false) => "**not held**",
+            None => "**not observed**",
+        };
         let _ = writeln!(page, "- {held}: {}. {}", finding.claim, finding.figures);
     }
     for failure in &results.failures {
@@ -165,8 +169,8 @@ fn worst_by_oracle(results: &Results) -> String {
 }
 
 fn recoveries(results: &Results, chosen: impl Fn(&Recovered) -> bool) -> String {
-    let mut table = "| deployment | MB | oracle | interim | elected | service serves, ms | elected leads, ms | steady state ms, arithmetic | measured |\n\
-                     | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
+    let mut table = "| deployment | outdated | MB | oracle | interim | elected | serves after the crash, ms | serves after the election, ms | elected leads, ms | steady state ms, arithmetic | measured |\n\
+                     | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
         .to_owned();
     for it in results.recoveries.iter().filter(|it| chosen(it)) {
         let interim = match (it.case.interim, it.interim) {
@@ -176,34 +180,41 @@ fn recoveries(results: &Results, chosen: impl Fn(&Recovered) -> bool) -> String 
         };
         let _ = writeln!(
             table,
-            "| {} | {} | {} | {interim} | p{} | {:.0} | {:.0} | {:.1} | {:.1} |",
+            "| {} | {} | {} | {} | {interim} | p{} | {:.0} | {} | {} | {:.1} | {:.1} |",
             it.case.deployment.name,
+            servers(&it.case.outdated),
             it.case.megabytes,
             it.case.oracle.name(),
             it.elected,
-            it.service_recovery_ms(),
-            it.leader_recovery_ms(),
+            it.served_ms,
+            measured(it.service_recovery_ms()),
+            measured(it.leader_recovery_ms()),
             it.predicted_ms,
             it.steady_ms,
         );
     }
     table
-        + "\nTimes count from the moment in which the new leader knows that it was elected, as in the paper.\n"
+        + "\nTimes after the election count from the moment in which the first new leader knows that it was elected, as in the paper; \
+           the last one, from when the one that leads in the end knows. Members are asked every few milliseconds.\n"
+}
+
+/// A time, if it was measured.
+fn measured(ms: Option<f64>) -> String {
+    ms.map_or("not measured".into(), |ms| format!("{ms:.0}"))
 }
 
 /// Every run with its figures, and every recovery, as two tables.
-pub fn csv(results: &Results) -> [(&'static str, String); 3] {
+pub fn csv(results: &Results) -> [(&'static str, String); 4] {
     let mut crashes = String::from(
         "deployment,shares,oracle,elected,expected,elected_after_ms,when,place,arithmetic_ms,measured_ms\n",
     );
     for ran in &results.crashes {
-        let shares: Vec<_> = ran.case.shares.0.iter().map(|share| format!("{share:.3}")).collect();
         let expected = ran.case.oracle.elects(&ran.case.deployment, &ran.case.shares);
         let expected: Vec<_> = expected.iter().map(|id| format!("p{id}")).collect();
         let key = format!(
             "\"{}\",{},{},p{},{},{:.1}",
             ran.case.deployment.name,
-            shares.join("/"),
+            shares_text(&ran.case.shares),
             ran.case.oracle.name(),
             ran.elected,
             expected.join("/"),
@@ -222,27 +233,33 @@ pub fn csv(results: &Results) -> [(&'static str, String); 3] {
             );
         }
     }
-    let mut course = String::from("deployment,oracle,second,centre,mean_ms\n");
+    let mut course = String::from("deployment,shares,oracle,second,centre,mean_ms\n");
     for ran in results.crashes.iter().filter(|ran| ran.case.deployment.centres.len() == 2) {
         for (second, centre, ms) in &ran.course {
             let (deployment, oracle) = (&ran.case.deployment.name, ran.case.oracle.name());
-            let _ =
-                writeln!(course, "\"{deployment}\",{oracle},{second:.0},D{},{ms:.3}", centre + 1);
+            let shares = shares_text(&ran.case.shares);
+            let _ = writeln!(
+                course,
+                "\"{deployment}\",{shares},{oracle},{second:.0},D{},{ms:.3}",
+                centre + 1
+            );
         }
     }
     let mut recoveries = String::from(
-        "deployment,megabytes,oracle,interim_serves,elected,interim,elected_ms,served_ms,led_ms,steady_ms,arithmetic_ms\n",
+        "deployment,outdated,megabytes,oracle,interim_serves,elected,interim,first_elected_ms,elected_ms,served_ms,led_ms,steady_ms,arithmetic_ms\n",
     );
     for it in &results.recoveries {
         let interim = it.interim.map_or(String::new(), |interim| format!("p{interim}"));
         let _ = writeln!(
             recoveries,
-            "\"{}\",{},{},{},p{},{interim},{:.1},{:.1},{:.1},{:.3},{:.2}",
+            "\"{}\",{},{},{},{},p{},{interim},{:.1},{:.1},{:.1},{:.1},{:.3},{:.2}",
             it.case.deployment.name,
+            it.case.outdated.iter().map(|id| format!("p{id}")).collect::<Vec<_>>().join("/"),
             it.case.megabytes,
             it.case.oracle.name(),
             it.case.interim,
             it.elected,
+            it.first_elected_ms,
             it.elected_ms,
             it.served_ms,
             it.led_ms,
@@ -250,7 +267,31 @@ pub fn csv(results: &Results) -> [(&'static str, String); 3] {
             it.predicted_ms,
         );
     }
-    [("crashes.csv", crashes), ("course.csv", course), ("recoveries.csv", recoveries)]
+    let mut leaders = String::from("deployment,leader,place,arithmetic_ms,measured_ms\n");
+    for (deployment, it) in &results.leaders {
+        let name = &deployment.name;
+        for (centre, measured) in it.at_ms.iter().enumerate() {
+            let arithmetic = it.predicted.at_ms[centre];
+            let _ = writeln!(
+                leaders,
+                "\"{name}\",p{},D{},{arithmetic:.2},{measured:.3}",
+                it.leader,
+                centre + 1
+            );
+        }
+        let (arithmetic, measured) = (it.predicted.mean_ms, it.mean_ms);
+        let _ = writeln!(leaders, "\"{name}\",p{},mean,{arithmetic:.2},{measured:.3}", it.leader);
+    }
+    [
+        ("crashes.csv", crashes),
+        ("course.csv", course),
+        ("leaders.csv", leaders),
+        ("recoveries.csv", recoveries),
+    ]
+}
+
+fn shares_text(shares: &Shares) -> String {
+    shares.0.iter().map(|share| format!("{share:.3}")).collect::<Vec<_>>().join("/")
 }
 
 /// A figure's diagrams.
@@ -296,7 +337,7 @@ pub fn panels(results: &Results, figure: Figure) -> Vec<Panel> {
         Figure::F8a => recovery_panels(results),
         Figure::F8b => vec![size_panel(
             "Until the service serves, three data centres",
-            &[("history: p4", ByOracle::History, true), ("rotating: p1", ByOracle::Rotating, true)],
+            &[("history", ByOracle::History, true), ("rotating: p1", ByOracle::Rotating, true)],
             |oracle, interim| {
                 results.recovered(&Deployment::of_figure_8b(), &[2, 3], oracle, interim)
             },
@@ -412,13 +453,13 @@ fn size_panel<'a>(
     title: &str,
     which: &[(&str, ByOracle, bool)],
     of: impl Fn(ByOracle, bool) -> Vec<&'a Recovered>,
-    figure: fn(&Recovered) -> f64,
+    figure: fn(&Recovered) -> Option<f64>,
 ) -> Panel {
     let mut series = Vec::new();
     for (colour, (name, oracle, interim)) in which.iter().enumerate() {
         let mut points: Vec<_> = of(*oracle, *interim)
             .into_iter()
-            .map(|it| (f64::from(it.case.megabytes), figure(it) / 1000.0))
+            .filter_map(|it| Some((f64::from(it.case.megabytes), figure(it)? / 1000.0)))
             .collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         series.push(Series { name: (*name).into(), kind: Kind::Line, colour, points });
@@ -433,18 +474,20 @@ fn size_panel<'a>(
 }
 
 fn recovery_panels(results: &Results) -> Vec<Panel> {
-    let panel =
-        |ms: &f64, what: &str, which: &[(&str, ByOracle, bool)], figure: fn(&Recovered) -> f64| {
-            let deployment = Deployment::two(*ms);
-            let of = |oracle, interim| results.recovered(&deployment, &[1], oracle, interim);
-            size_panel(&format!("{what}, {ms} ms"), which, of, figure)
-        };
+    let panel = |ms: &f64,
+                 what: &str,
+                 which: &[(&str, ByOracle, bool)],
+                 figure: fn(&Recovered) -> Option<f64>| {
+        let deployment = Deployment::two(*ms);
+        let of = |oracle, interim| results.recovered(&deployment, &[1], oracle, interim);
+        size_panel(&format!("{what}, {ms} ms"), which, of, figure)
+    };
     let both = |ms: &f64| {
         let outdated = [
             ("rotating: p1, interim p2", ByOracle::Rotating, true),
             ("preferred: p1, interim p4", ByOracle::Preference, true),
             ("preferred: p1, nobody serves before", ByOracle::Preference, false),
-            ("history: p4", ByOracle::History, true),
+            ("history", ByOracle::History, true),
         ];
         [
             panel(ms, "Until the elected leads", &outdated, Recovered::leader_recovery_ms),
@@ -456,14 +499,15 @@ fn recovery_panels(results: &Results) -> Vec<Panel> {
 
 fn trade_panel(results: &Results) -> Panel {
     let which = [
-        ("history: p4", ByOracle::History, true),
+        ("history", ByOracle::History, true),
         ("best directly: p1", ByOracle::Preference, false),
         ("best, with an interim: p1", ByOracle::Preference, true),
     ];
     let deployment = Deployment::numbered(1);
     let series = which.iter().enumerate().map(|(colour, (name, oracle, interim))| {
         let found = results.recovered(&deployment, &[1], *oracle, *interim);
-        let points = found.iter().map(|it| (it.service_recovery_ms() / 1000.0, it.steady_ms));
+        let points =
+            found.iter().filter_map(|it| Some((it.service_recovery_ms()? / 1000.0, it.steady_ms)));
         Series { name: (*name).into(), kind: Kind::Points, colour, points: points.collect() }
     });
     Panel {

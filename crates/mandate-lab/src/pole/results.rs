@@ -30,8 +30,8 @@ pub fn fits(measured_ms: f64, arithmetic_ms: f64) -> bool {
 pub struct Finding {
     /// What is said.
     pub claim: &'static str,
-    /// Whether it holds here.
-    pub holds: bool,
+    /// Whether it holds here; `None` where what it speaks of did not come about.
+    pub holds: Option<bool>,
     /// By which figures.
     pub figures: String,
 }
@@ -105,7 +105,7 @@ impl Results {
         let mut findings = Vec::new();
         let mut say = |claim, found: Option<(bool, String)>| {
             if let Some((holds, figures)) = found {
-                findings.push(Finding { claim, holds, figures });
+                findings.push(Finding { claim, holds: Some(holds), figures });
             }
         };
         say("every oracle elects whom the paper says", self.elections());
@@ -135,14 +135,16 @@ impl Results {
         say(
             "4.3 (1): oracles that know nothing of requests elect arbitrarily slow leaders: rotating more than 7 times \
              slower than latency, Deployment 1, p = 0",
-            self.times(1, Shares::at(2, 0.0, 3), ByOracle::Rotating, 6.5),
+            self.times(1, Shares::at(2, 0.0, 3), ByOracle::Rotating, 7.0),
         );
         say(
-            "4.3 (1): consensus about twice as slow as latency, Deployment 3, p = 1, when it elects p4",
+            "arithmetic behind 4.3 (1): under p4, which consensus elected in the paper, twice as slow as latency, \
+             Deployment 3, p = 1",
             self.consensus_is_slow(),
         );
         say(
-            "4.3 (2): consensus fails to elect the least worst case: about 20 ms more in Deployment 1, when it elects p4",
+            "arithmetic behind 4.3 (2): under p4, which consensus elected in the paper, about 20 ms more than the least \
+             worst case in Deployment 1",
             self.consensus_fails_worst(),
         );
         say(
@@ -151,12 +153,13 @@ impl Results {
         );
         say(
             "4.3 (3): and more than 50 ms more, Deployment 3, p = 1",
-            self.more(3, Shares::at(1, 1.0, 3), (45.0, 65.0)),
+            self.more(3, Shares::at(1, 1.0, 3), (50.0, f64::INFINITY)),
         );
         say(
             "4.3 (4): latency does not give the least worst case: 30 to 60 ms more than worst-case, as p grows",
             self.latency_fails_worst(),
         );
+        say("4.4: history elects a server that is up to date", self.history_looks());
         say(
             "4.4: electing an up-to-date server, recovery stays flat (8a, history)",
             self.history_is_flat(),
@@ -178,6 +181,7 @@ impl Results {
             "open in the paper: an interim has the recovery of history and the steady state of the best leader",
             self.interim_has_both(),
         );
+        findings.extend(self.consensus_substituted());
         findings
     }
 
@@ -318,7 +322,56 @@ impl Results {
         let one = of(1, &Shares::at(2, 1.0, 3))?;
         let three = of(3, &Shares::at(1, 1.0, 3))?;
         let text = format!("p = 1: {one:.1} ms more in Deployment 1, {three:.1} in Deployment 3");
-        Some((one > 25.0 && three > 15.0, text))
+        let is_as_printed = |ms: &f64| (30.0..=60.0).contains(ms);
+        Some(([one, three].iter().all(is_as_printed), text))
+    }
+
+    /// What the paper says of consensus is what it says of p4, one of several leaders with the same consensus latency. Where
+    /// another was elected, that was not observed.
+    fn consensus_substituted(&self) -> Vec<Finding> {
+        let cases = [
+            (
+                "4.3 (1): consensus about twice as slow as latency, Deployment 3, p = 1",
+                3,
+                Shares::at(1, 1.0, 3),
+            ),
+            (
+                "4.3 (2): consensus fails to elect the least worst case, Deployment 1, even requests",
+                1,
+                Shares::even(3),
+            ),
+        ];
+        let mut findings = Vec::new();
+        for (claim, number, shares) in cases {
+            let deployment = Deployment::numbered(number);
+            let elected: Vec<u32> = self
+                .runs(&deployment, &shares, ByOracle::Consensus)
+                .map(|ran| ran.elected)
+                .collect();
+            if elected.is_empty() {
+                continue;
+            }
+            let under_p4 = elected.iter().filter(|id| **id == 4).count();
+            let figures = format!("consensus elected p4 in {under_p4} of {} runs", elected.len());
+            let holds = (under_p4 == elected.len()).then_some(true);
+            findings.push(Finding { claim, holds, figures });
+        }
+        findings
+    }
+
+    fn history_looks(&self) -> Option<(bool, String)> {
+        let by_history =
+            |it: &&Recovered| it.case.oracle == ByOracle::History && it.case.megabytes > 0;
+        let all: Vec<_> = self.recoveries.iter().filter(by_history).collect();
+        let right = all.iter().filter(|it| !it.case.outdated.contains(&it.elected)).count();
+        let with_p4 = all.iter().filter(|it| it.case.outdated.contains(&4)).count();
+        (!all.is_empty()).then(|| {
+            let text = format!(
+                "{right} of {} elections, in {with_p4} of which p4 was outdated",
+                all.len()
+            );
+            (right == all.len(), text)
+        })
     }
 
     /// By size, the smallest first: a figure of figure 8a's recoveries over a round trip.
@@ -327,8 +380,8 @@ impl Results {
         round_trip: f64,
         oracle: ByOracle,
         interim: bool,
-        figure: fn(&Recovered) -> f64,
-    ) -> Vec<f64> {
+        figure: fn(&Recovered) -> Option<f64>,
+    ) -> Option<Vec<f64>> {
         let deployment = Deployment::two(round_trip);
         let mut found = self.recovered(&deployment, &[1], oracle, interim);
         found.sort_by_key(|it| it.case.megabytes);
@@ -351,12 +404,20 @@ impl Results {
         let mut all = Vec::new();
         for round_trip in self.round_trips() {
             let times = self.by_size(round_trip, oracle, true, Recovered::service_recovery_ms);
-            let (first, last) = (*times.first()?, *times.last()?);
+            let Some(times) = times else {
+                let text = format!(
+                    "{round_trip} ms: not measured, a write was served before a leader was seen"
+                );
+                return Some((false, text));
+            };
+            let (first, last) = (*times.first()?, times.iter().copied().fold(0.0, f64::max));
             all.push((round_trip, first, last));
         }
-        // Flat: not by more than what an election takes anyway.
-        let holds =
-            all.iter().all(|(round_trip, first, last)| last - first < 500.0 + 4.0 * round_trip);
+        // Flat: whatever is lacking, no recovery takes longer than without it by more than half, or by two round trips and
+        // the time between two looks.
+        let holds = all.iter().all(|(round_trip, first, last)| {
+            last - first <= (first * 0.5).max(2.0 * round_trip + 50.0)
+        });
         let each = |(round_trip, first, last): &(f64, f64, f64)| {
             format!("{round_trip} ms: {first:.0} to {last:.0} ms")
         };
@@ -374,8 +435,12 @@ impl Results {
     fn outdated_grows(&self) -> Option<(bool, String)> {
         let mut grown = Vec::new();
         for round_trip in self.round_trips() {
-            let times =
-                self.by_size(round_trip, ByOracle::Preference, true, Recovered::leader_recovery_ms);
+            let times = self.by_size(
+                round_trip,
+                ByOracle::Preference,
+                true,
+                Recovered::leader_recovery_ms,
+            )?;
             grown.push((round_trip, *times.first()?, *times.last()?));
         }
         let by_size = grown.iter().all(|(_, first, last)| last > first);
@@ -392,11 +457,12 @@ impl Results {
             let deployment = Deployment::of_figure_8b();
             let found = self.recovered(&deployment, &[2, 3], oracle, true);
             let largest = found.into_iter().max_by_key(|it| it.case.megabytes)?;
-            Some((largest.elected, largest.service_recovery_ms()))
+            Some((largest.elected, largest.service_recovery_ms()?))
         };
         let ((far, slow), (near, fast)) = (of(ByOracle::History)?, of(ByOracle::Rotating)?);
+        // Of equal histories the highest id wins, p4, unless what is under way tells them apart.
         let text = format!("p{near} {fast:.0} ms, p{far} {slow:.0} ms");
-        Some((far == 4 && near == 1 && fast < slow, text))
+        (near != far).then_some((near == 1 && fast < slow, text))
     }
 
     fn interim_has_both(&self) -> Option<(bool, String)> {
@@ -404,7 +470,7 @@ impl Results {
             let deployment = Deployment::numbered(1);
             let found = self.recovered(&deployment, &[1], oracle, interim);
             let largest = found.into_iter().max_by_key(|it| it.case.megabytes)?;
-            Some((largest.service_recovery_ms(), largest.steady_ms))
+            Some((largest.service_recovery_ms()?, largest.steady_ms))
         };
         let history = of(ByOracle::History, true)?;
         let direct = of(ByOracle::Preference, false)?;

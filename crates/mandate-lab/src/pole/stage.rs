@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use mandate_openraft::service::{Client, Status};
+use mandate_openraft::service::{Client, Identity, Status};
 use mandate_proto::identity::MemberId;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -31,6 +31,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(5);
+
+/// How long a member has for its answer when all are asked at once.
+const LOOK_WITHIN: Duration = Duration::from_millis(500);
 
 /// Data is kept in memory: five members that wait for one disk add milliseconds that no distance explains.
 pub(super) const MEMORY: &str = "/dev/shm";
@@ -65,6 +68,8 @@ pub struct Stage {
     // After the client, which lives on it.
     runtime: Option<Runtime>,
     directory: TempDir,
+    /// What clients show: the certificate of the first member.
+    identity: Identity,
     program: Program,
     flags: BTreeMap<u32, Vec<String>>,
     // After everything that runs on it.
@@ -85,17 +90,21 @@ impl Stage {
         let directory = tempfile::Builder::new().prefix("mandate-").tempdir_in(within)?;
         let ids: Vec<_> = SERVERS.map(MemberId::new).collect();
         (program.certificates)(SERVICE, directory.path(), &ids)?;
+        let certificate = |kind: &str| directory.path().join(format!("certs/p1.{kind}"));
+        let ca = directory.path().join("certs/ca.pem");
+        let identity = Identity::from_files(&ca, &certificate("pem"), &certificate("key"))?;
         let host = wan.host(OBSERVER).context("there is nowhere to look from")?;
         let runtime = host.runtime()?;
         let observer = {
             let _inside = runtime.enter();
-            client_of(&wan, &SERVERS.collect::<Vec<_>>(), Duration::from_millis(500))?
+            client_of(&wan, &identity, &SERVERS.collect::<Vec<_>>(), Duration::from_millis(500))?
         };
         let mut stage = Stage {
             members: BTreeMap::new(),
             observer,
             runtime: Some(runtime),
             directory,
+            identity,
             program: program.clone(),
             flags: SERVERS.map(|server| (server, flags(server))).collect(),
             wan,
@@ -158,7 +167,7 @@ impl Stage {
 
     /// A client of these servers, which asks the first of them first. To be made, and used, on the runtime of a host.
     pub fn client(&self, servers: &[u32], within: Duration) -> anyhow::Result<Client> {
-        client_of(&self.wan, servers, within)
+        client_of(&self.wan, &self.identity, servers, within)
     }
 
     fn runtime(&self) -> &Runtime {
@@ -168,6 +177,18 @@ impl Stage {
     /// How a member is.
     pub fn status(&self, server: u32) -> Option<Status> {
         self.runtime().block_on(self.observer.status(MemberId::new(server))).ok()
+    }
+
+    /// How all that are up are, asked at once. Who does not answer within half a second is left out.
+    pub fn statuses(&self) -> BTreeMap<u32, Status> {
+        let asked = self.up().map(|server| async move {
+            let answer = self.observer.status(MemberId::new(server));
+            let status = tokio::time::timeout(LOOK_WITHIN, answer).await.ok()?.ok()?;
+            Some((server, status))
+        });
+        let asked: Vec<_> = asked.collect();
+        let found = self.runtime().block_on(futures_util::future::join_all(asked));
+        found.into_iter().flatten().collect()
     }
 
     /// Who is up.
@@ -273,14 +294,19 @@ fn log_of(server: u32) -> String {
     format!("p{server}.log")
 }
 
-fn client_of(wan: &Wan, servers: &[u32], within: Duration) -> anyhow::Result<Client> {
+fn client_of(
+    wan: &Wan,
+    identity: &Identity,
+    servers: &[u32],
+    within: Duration,
+) -> anyhow::Result<Client> {
     let preferred = *servers.first().context("a client asks somebody")?;
     let mut addresses = BTreeMap::new();
     for server in servers {
         let host = wan.host(&format!("p{server}")).context("there is no such server")?;
         addresses.insert(MemberId::new(*server), format!("{}:{PORT}", host.address));
     }
-    Ok(Client::new(SERVICE, &addresses, MemberId::new(preferred), within)?)
+    Ok(Client::new(SERVICE, &addresses, identity, MemberId::new(preferred), within)?)
 }
 
 impl Drop for Stage {

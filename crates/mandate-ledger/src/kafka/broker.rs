@@ -15,7 +15,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::metadata::Metadata;
+use rdkafka::metadata::{Metadata, MetadataTopic};
 
 use super::{KafkaConfig, Protocol};
 use crate::ledger::LedgerError;
@@ -97,13 +97,17 @@ fn metadata(client: &BaseConsumer<Heard>, topic: &str) -> Result<Metadata, Ledge
         };
         // One thing that was said at a time, and most is log.
         (0..SAID).for_each(|_| drop(client.poll(Duration::from_millis(1))));
-        if heard.is_final.load(Ordering::Relaxed) || began.elapsed() >= PATIENCE {
+        let is_final = heard.is_final.load(Ordering::Relaxed);
+        if is_final || began.elapsed() >= PATIENCE {
             let said = heard.reason.lock().unwrap_or_else(PoisonError::into_inner).take();
             let reason = match said {
                 Some(said) => format!("{said} ({error})"),
                 None => error.to_string(),
             };
-            return Err(LedgerError::Broker { what: "reach the broker", reason });
+            return Err(match is_final {
+                true => LedgerError::Broker { what: "reach the broker", reason },
+                false => LedgerError::Unreachable { reason },
+            });
         }
     }
 }
@@ -115,20 +119,55 @@ pub(super) struct Seen {
     pub(super) partitions: Option<u32>,
     /// A broker that can be asked.
     some_broker: Option<i32>,
+    /// How many brokers there are.
+    pub(super) brokers: u32,
+}
+
+/// How many copies a topic has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Copies {
+    /// How many brokers there are.
+    pub(super) brokers: u32,
+    /// Of the partition that has the fewest.
+    pub(super) replicas: u32,
+}
+
+/// How many copies there are of a topic; `None` if there is no such topic.
+pub(super) async fn copies(
+    config: &KafkaConfig,
+    topic: &str,
+) -> Result<Option<Copies>, LedgerError> {
+    asked(config, topic, |metadata, topic| {
+        let partitions = topic.map_or(&[][..], |topic| topic.partitions());
+        let replicas = partitions.iter().map(|one| one.replicas().len() as u32).min();
+        replicas.map(|replicas| Copies { brokers: metadata.brokers().len() as u32, replicas })
+    })
+    .await
 }
 
 /// Whether a broker answers, and whether there is a topic.
 pub(super) async fn look(config: &KafkaConfig) -> Result<Seen, LedgerError> {
+    asked(config, &config.topic, |metadata, topic| {
+        let partitions = topic.map_or(0, |found| found.partitions().len() as u32);
+        let some_broker = metadata.brokers().first().map(|broker| broker.id());
+        let (partitions, brokers) = (Some(partitions), metadata.brokers().len() as u32);
+        Seen { partitions: partitions.filter(|count| *count > 0), some_broker, brokers }
+    })
+    .await
+}
+
+/// What can be made of the metadata of a topic. The call waits for the broker; others of this runtime should not.
+async fn asked<T: Send + 'static>(
+    config: &KafkaConfig,
+    topic: &str,
+    read: impl FnOnce(&Metadata, Option<&MetadataTopic>) -> T + Send + 'static,
+) -> Result<T, LedgerError> {
     let client: BaseConsumer<Heard> =
         config.common().create_with_context(Heard::default()).map_err(setting)?;
-    // The call waits for the broker; others of this runtime should not.
-    let topic = config.topic.clone();
+    let topic = topic.to_owned();
     let looked = tokio::task::spawn_blocking(move || {
         let metadata = metadata(&client, &topic)?;
-        let found = metadata.topics().iter().find(|found| found.name() == topic);
-        let partitions = found.map_or(0, |found| found.partitions().len() as u32);
-        let some_broker = metadata.brokers().first().map(|broker| broker.id());
-        Ok(Seen { partitions: Some(partitions).filter(|count| *count > 0), some_broker })
+        Ok(read(&metadata, metadata.topics().iter().find(|found| found.name() == topic)))
     });
     looked.await.map_err(|error| LedgerError::Fatal(error.to_string()))?
 }
@@ -161,12 +200,42 @@ pub(super) async fn settle_times(config: &mut KafkaConfig, seen: &Seen) -> Resul
         Some(id) => describe(&admin, ResourceSpecifier::Broker(id)).await?,
         None => None,
     };
+    if config.protocol == Protocol::Classic {
+        return check_session(config, broker.as_ref());
+    }
+    let group = describe(&admin, ResourceSpecifier::Group(&config.group)).await;
+    // A broker that knows no such settings knows no such protocol.
+    let group = match config.protocol {
+        Protocol::Auto => group.unwrap_or(None),
+        _ => group?,
+    };
+    if config.protocol == Protocol::Auto {
+        config.protocol = choose(config, broker.as_ref(), group.as_ref());
+        tracing::info!("chose the group protocol {:?}", config.protocol);
+    }
     match config.protocol {
-        Protocol::Classic => check_session(config, broker.as_ref()),
-        Protocol::Consumer => {
-            let group = describe(&admin, ResourceSpecifier::Group(&config.group)).await?;
-            take_times(config, broker.as_ref(), group.as_ref())
-        }
+        Protocol::Consumer => take_times(config, broker.as_ref(), group.as_ref()),
+        _ => check_session(config, broker.as_ref()),
+    }
+}
+
+/// The consumer protocol, if the broker has it with sessions no longer than the one that is asked for: by it a crash is noticed as
+/// soon, and nothing waits for anyone to join. Its coordinator divides partitions its own way, and does not let a process take the static
+/// name of one that has crashed before that one's session is over.
+fn choose(
+    config: &KafkaConfig,
+    broker: Option<&HashMap<String, String>>,
+    group: Option<&HashMap<String, String>>,
+) -> Protocol {
+    let protocols = broker.and_then(|broker| broker.get("group.coordinator.rebalance.protocols"));
+    let is_offered = protocols.is_none_or(|offered| offered.contains("consumer"));
+    let session = number(group, "consumer.session.timeout.ms")
+        .or_else(|| number(broker, "group.consumer.session.timeout.ms"));
+    let is_short = session.is_some_and(|session| u128::from(session) <= config.session.as_millis());
+    let is_plain = config.instance.is_none() && config.assignor.is_cooperative();
+    match is_offered && is_short && is_plain {
+        true => Protocol::Consumer,
+        false => Protocol::Classic,
     }
 }
 

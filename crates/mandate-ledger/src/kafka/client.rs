@@ -7,10 +7,11 @@ use rdkafka::consumer::{Consumer, StreamConsumer};
 use rdkafka::producer::FutureProducer;
 use tokio::sync::oneshot;
 
-use super::KafkaConfig;
 use super::broker::setting;
 use super::committer::Committer;
 use super::context::Context;
+use super::prover::Prover;
+use super::{KafkaConfig, Protocol};
 use crate::ledger::LedgerError;
 
 pub(super) struct Client {
@@ -18,6 +19,8 @@ pub(super) struct Client {
     pub(super) committer: Committer,
     pub(super) context: Arc<Context>,
     pub(super) producer: FutureProducer,
+    /// Where joins hold commits up.
+    pub(super) prover: Option<Prover>,
 }
 
 impl Client {
@@ -29,13 +32,17 @@ impl Client {
         let committer = Committer::start(consumer.clone());
         let committer = committer.map_err(|error| LedgerError::Fatal(error.to_string()))?;
         let (context, producer) = (consumer.context().clone(), config.producer().create());
-        Ok(Client { context, consumer, committer, producer: producer.map_err(setting)? })
+        let is_held_up = config.mode == Mode::Exclusive && config.protocol != Protocol::Consumer;
+        let prover = is_held_up.then(|| Prover::start(config, context.clone())).transpose();
+        let prover = prover.map_err(|error| LedgerError::Fatal(error.to_string()))?;
+        Ok(Client { context, consumer, committer, producer: producer.map_err(setting)?, prover })
     }
 
     /// Ends it. That waits for the broker, if it hangs; the caller does not have to, nor does its runtime when it ends: it
     /// would wait for a blocking task of its own.
     pub(super) fn close(self) -> oneshot::Receiver<()> {
-        let Client { consumer, committer, context, producer } = self;
+        let Client { consumer, committer, context, producer, prover } = self;
+        drop(prover);
         // Whatever the coordinator wants back on the way, it gets.
         context.is_out.store(true, std::sync::atomic::Ordering::SeqCst);
         let (end, ended) = oneshot::channel();

@@ -7,13 +7,14 @@ use std::time::Duration;
 use mandate_proto::neli::{Delivery, Grants, Mode};
 use rdkafka::ClientConfig;
 
-use super::{can_exclude, check_mode, topic};
+use super::topic;
 use crate::ledger::LedgerError;
 use crate::memory::Assignor;
 
 /// Settings that the engine decides, because what it promises rests on them; with the other names that the client has
 /// for them.
-const OWNED: [&str; 23] = [
+const OWNED: [&str; 25] = [
+    "allow.auto.create.topics",
     "bootstrap.servers",
     "metadata.broker.list",
     "group.id",
@@ -37,6 +38,7 @@ const OWNED: [&str; 23] = [
     "delivery.timeout.ms",
     "transactional.id",
     "enable.partition.eof",
+    "isolation.level",
 ];
 
 /// librdkafka looks after its group once a second, unless something wakes it.
@@ -66,10 +68,14 @@ const LONGEST_PATIENCE: Duration = Duration::from_secs(300);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// The one that every broker speaks. The client says how long a session lasts, within the broker's limits.
-    #[default]
     Classic,
-    /// The one of Kafka 4 (KIP-848), in which the broker decides how long a session lasts. Not for exclusive mode.
+    /// The one of Kafka 4 (KIP-848), in which the broker decides how long a session lasts. Nothing waits for anyone to join: a
+    /// member that is replaced, or comes, disturbs nobody but whoever gives partitions to it.
     Consumer,
+    /// The consumer protocol where the broker has it with sessions no longer than the one that is asked for, and neither a static
+    /// name nor a way to divide partitions is; otherwise the classic one.
+    #[default]
+    Auto,
 }
 
 /// How Kafka is used.
@@ -85,7 +91,7 @@ pub struct KafkaConfig {
     pub partitions: NonZeroU32,
     /// Whether a topic that is there may have another number of partitions: then that one counts.
     pub takes_any_partitions: bool,
-    /// Whether the topic is made if there is none, with how many replicas; 0: as many as the broker makes by default.
+    /// Whether the topic is made if there is none, with how many replicas; 0: as many as there are brokers, and three at most.
     pub create: Option<u16>,
     /// What is wanted of it.
     pub mode: Mode,
@@ -119,7 +125,7 @@ impl KafkaConfig {
             takes_any_partitions: false,
             create: Some(0),
             mode: Mode::Exclusive,
-            protocol: Protocol::Classic,
+            protocol: Protocol::Auto,
             session: Duration::ZERO,
             heartbeat: Duration::ZERO,
             barrier: Duration::ZERO,
@@ -159,7 +165,7 @@ impl KafkaConfig {
         self
     }
 
-    /// In this protocol; default: classic.
+    /// In this protocol; default: the consumer protocol where the broker grants such sessions, or classic.
     #[must_use]
     pub fn with_protocol(mut self, protocol: Protocol) -> Self {
         self.protocol = protocol;
@@ -168,10 +174,24 @@ impl KafkaConfig {
 
     pub(super) fn check(&self) -> Result<(), LedgerError> {
         topic::check_name(&self.topic)?;
-        check_mode(self.mode, self.protocol)?;
-        match self.settings.keys().find(|key| OWNED.contains(&key.as_str())) {
-            Some(key) => Err(LedgerError::Owned(key.clone())),
-            None => Ok(()),
+        if let Some(key) = self.settings.keys().find(|key| OWNED.contains(&key.as_str())) {
+            return Err(LedgerError::Owned(key.clone()));
+        }
+        self.check_tokens()
+    }
+
+    /// Tokens of OAUTHBEARER have to come from somewhere; the client would try in silence until it is given one.
+    fn check_tokens(&self) -> Result<(), LedgerError> {
+        let is = |key: &str, wanted: &str| {
+            self.settings.get(key).is_some_and(|value| value.trim().eq_ignore_ascii_case(wanted))
+        };
+        let wants_token =
+            is("sasl.mechanism", "OAUTHBEARER") || is("sasl.mechanisms", "OAUTHBEARER");
+        let has_source = is("sasl.oauthbearer.method", "oidc")
+            || is("enable.sasl.oauthbearer.unsecure.jwt", "true");
+        match wants_token && !has_source {
+            true => Err(LedgerError::NoToken),
+            false => Ok(()),
         }
     }
 
@@ -184,6 +204,8 @@ impl KafkaConfig {
             config.set(key, value);
         }
         config.set("bootstrap.servers", &self.brokers);
+        // A topic that was deleted is not made anew by whoever writes to it, with the broker's settings instead of ours.
+        config.set("allow.auto.create.topics", "false");
         config
     }
 
@@ -194,13 +216,15 @@ impl KafkaConfig {
             .set("max.poll.interval.ms", ms(self.barrier.max(self.session)))
             .set("auto.offset.reset", "latest")
             .set("enable.auto.offset.store", "false")
+            // What is committed is read though a transaction beside it has not ended: it is no position.
+            .set("isolation.level", "read_uncommitted")
             .set("fetch.wait.max.ms", "100");
         if !self.settings.contains_key("socket.timeout.ms") {
             let patience = self.barrier.max(self.session) + PATIENCE;
             config.set("socket.timeout.ms", ms(patience.min(LONGEST_PATIENCE)));
         }
         match self.protocol {
-            Protocol::Classic => self.classic(&mut config),
+            Protocol::Classic | Protocol::Auto => self.classic(&mut config),
             Protocol::Consumer => {
                 config.set("group.protocol", "consumer").set("enable.auto.commit", "false");
             }
@@ -237,6 +261,18 @@ impl KafkaConfig {
         config
     }
 
+    /// A producer that makes renewals while joins wait.
+    pub(super) fn prover(&self, transactional_id: &str) -> ClientConfig {
+        let mut config = self.common();
+        // A transaction lasts some round trips; one that is left behind ends by itself soon.
+        let patience = self.session.clamp(Duration::from_secs(1), Duration::from_secs(9));
+        config
+            .set("transactional.id", transactional_id)
+            .set("transaction.timeout.ms", "10000")
+            .set("socket.timeout.ms", ms(patience));
+        config
+    }
+
     pub(super) fn grants(&self) -> Grants {
         let Self { session, heartbeat, barrier, .. } = *self;
         Grants {
@@ -244,7 +280,8 @@ impl KafkaConfig {
             session,
             heartbeat,
             barrier,
-            fenced: can_exclude(self.protocol),
+            fenced: true,
+            renews_through_joins: self.protocol == Protocol::Consumer,
             delivery: Delivery::Anyone,
         }
     }
@@ -277,6 +314,16 @@ mod tests {
     }
 
     #[test]
+    fn oauthbearer_is_refused_where_no_token_can_come_from() {
+        let mut config = config();
+        config.settings.insert("sasl.mechanism".into(), "OAUTHBEARER".into());
+        let refused = config.check().unwrap_err();
+        assert!(refused.to_string().contains("PLAIN or SCRAM"), "{refused}");
+        config.settings.insert("enable.sasl.oauthbearer.unsecure.jwt".into(), "true".into());
+        assert_eq!(config.check(), Ok(()));
+    }
+
+    #[test]
     fn names_that_are_no_topics_are_refused() {
         for name in ["", ".", "..", "a b", "ä", &"x".repeat(250)] {
             let config = KafkaConfig { topic: name.to_owned(), ..config() };
@@ -293,13 +340,11 @@ mod tests {
     }
 
     #[test]
-    fn the_consumer_protocol_is_for_non_exclusive_mode_and_leaves_times_to_the_broker() {
+    fn the_consumer_protocol_leaves_times_to_the_broker_and_renewals_go_on_through_joins() {
         let consumer = config().with_protocol(Protocol::Consumer);
-        let refused = consumer.check().unwrap_err().to_string();
-        assert!(refused.contains("do not extend the session"), "{refused}");
-        let consumer = consumer.with_mode(Mode::NonExclusive);
         assert_eq!(consumer.check(), Ok(()));
-        assert!(!consumer.grants().fenced);
+        assert!(consumer.grants().fenced && consumer.grants().renews_through_joins);
+        assert!(!config().with_protocol(Protocol::Classic).grants().renews_through_joins);
         let settings = consumer.consumer();
         assert_eq!(settings.get("group.protocol"), Some("consumer"));
         for key in ["session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"]

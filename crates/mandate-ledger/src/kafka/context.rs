@@ -1,12 +1,16 @@
 //! What librdkafka calls back, put in a queue for the member.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use mandate_proto::neli::{Input, Partition, Renewed, RequestId};
 use rdkafka::ClientContext;
-use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{
+    BaseConsumer, Consumer, ConsumerContext, ConsumerGroupMetadata, RebalanceProtocol,
+};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
@@ -20,9 +24,11 @@ pub(super) enum Happened {
     Revoking(TopicPartitionList),
     /// The commit of a renewal has ended.
     Committed(RequestId, Renewed),
+    /// A renewal that was made beside a join has ended.
+    Proved(RequestId, Renewed),
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Context {
     queue: Mutex<VecDeque<Happened>>,
     pub(super) wakes: Notify,
@@ -30,7 +36,23 @@ pub(super) struct Context {
     pauses: bool,
     /// The member has left: whatever the coordinator wants back, it gets.
     pub(super) is_out: AtomicBool,
+    /// Member and generation of the last assignment.
+    membership: Mutex<Option<Arc<ConsumerGroupMetadata>>>,
+    /// When the client last complained of each kind of thing.
+    said: Mutex<BTreeMap<String, Instant>>,
 }
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("is_out", &self.is_out).finish_non_exhaustive()
+    }
+}
+
+/// Between two log lines of one kind: a broker that is down makes the client complain several times a second.
+const QUIET: Duration = Duration::from_secs(30);
+
+/// Kinds of complaints that are kept in mind.
+const KINDS: usize = 64;
 
 impl Context {
     pub(super) fn new(pauses: bool) -> Self {
@@ -46,8 +68,32 @@ impl Context {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
+    /// As whom the last assignment was made, if it has not been lost.
+    pub(super) fn membership(&self) -> Option<Arc<ConsumerGroupMetadata>> {
+        self.membership.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_membership(&self, membership: Option<ConsumerGroupMetadata>) {
+        let membership = membership.map(Arc::new);
+        *self.membership.lock().unwrap_or_else(PoisonError::into_inner) = membership;
+    }
+
+    /// Whether nothing of this kind was said for a while.
+    fn is_news(&self, kind: &str) -> bool {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() >= KINDS {
+            said.clear();
+        }
+        let is_news = said.get(kind).is_none_or(|at| at.elapsed() >= QUIET);
+        if is_news {
+            said.insert(kind.to_owned(), Instant::now());
+        }
+        is_news
+    }
+
     fn assign(&self, consumer: &BaseConsumer<Self>, list: &mut TopicPartitionList) {
         let partitions = partitions(list);
+        self.set_membership(consumer.group_metadata());
         // What is committed is no position: only that the commit is taken matters.
         let placed = list.set_all_offsets(Offset::End);
         let assigned = placed.and_then(|()| match consumer.rebalance_protocol() {
@@ -60,7 +106,19 @@ impl Context {
         });
         match paused {
             Ok(()) => self.push(Happened::Tell(Input::Assigned { partitions })),
-            Err(error) => tracing::warn!(%error, "an assignment could not be taken"),
+            Err(error) => {
+                tracing::warn!(%error, "could not take an assignment: giving it back");
+                self.give_up(consumer, list);
+            }
+        }
+    }
+
+    /// The client waits for an answer to everything that it calls back about, and would for ever.
+    fn give_up(&self, consumer: &BaseConsumer<Self>, list: &TopicPartitionList) {
+        // Told first: it is led no more before the coordinator hears of it.
+        self.push(Happened::Tell(Input::Lost { partitions: partitions(list) }));
+        if let Err(error) = unassign(consumer, list) {
+            tracing::warn!(%error, "could not give partitions up");
         }
     }
 }
@@ -84,6 +142,17 @@ impl ClientContext for Context {
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "the client says");
     }
+
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        let is_grave = level as i32 <= RDKafkaLogLevel::Warning as i32;
+        // An end in good order commits to a group that it leaves.
+        let is_normal = facility == "COMMITFAIL" && self.is_out.load(Ordering::SeqCst);
+        if is_grave && !is_normal && self.is_news(facility) {
+            tracing::warn!(target: "librdkafka", "{facility} {message}");
+        } else {
+            tracing::debug!(target: "librdkafka", ?level, "{facility} {message}");
+        }
+    }
 }
 
 impl ConsumerContext for Context {
@@ -97,17 +166,23 @@ impl ConsumerContext for Context {
             RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => self.assign(consumer, list),
             RDKafkaRespErr::RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS => {
                 let is_lost = consumer.assignment_lost();
+                if is_lost {
+                    self.set_membership(None);
+                }
                 if is_lost || self.is_out.load(Ordering::SeqCst) {
-                    // Told first: it is led no more before the coordinator hears of it.
-                    self.push(Happened::Tell(Input::Lost { partitions: partitions(list) }));
-                    if let Err(error) = unassign(consumer, list) {
-                        tracing::warn!(%error, "partitions could not be given up");
-                    }
+                    self.give_up(consumer, list);
                 } else {
                     self.push(Happened::Revoking(list.clone()));
                 }
             }
-            error => tracing::warn!(?error, "the client could not rebalance"),
+            error => {
+                tracing::warn!(?error, "the client could not rebalance: giving everything up");
+                let held = consumer.assignment().unwrap_or_default();
+                self.push(Happened::Tell(Input::Lost { partitions: partitions(&held) }));
+                if let Err(error) = consumer.unassign() {
+                    tracing::warn!(%error, "could not give partitions up");
+                }
+            }
         }
     }
 }

@@ -1,8 +1,9 @@
 //! A group as its broker shows it: for whoever asks without being a member. Nobody is disturbed.
 //!
-//! The coordinator says who is in the group and what is assigned to whom. What a member has claimed stands in the
-//! topic; which of the claims are the group's own, its commits say: in exclusive mode they stand behind the last claim
-//! that was confirmed.
+//! The coordinator says who is in the group and what is assigned to whom, and what each partition's owner has committed: its
+//! [mark](mandate_proto::neli::Mark), with the term and who leads. The claim, a record of the topic, only adds since when, for as
+//! long as the topic retains it. A group that speaks the consumer protocol is not listed by the client library: then marks alone tell, and
+//! who renews between two looks is there.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use mandate_proto::wire;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::groups::GroupMemberInfo;
 use rdkafka::message::Message;
-use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList, TopicPartitionListElem};
 
 use super::KafkaConfig;
 use super::broker::{PATIENCE, failed, setting};
@@ -23,6 +24,9 @@ use crate::ledger::LedgerError;
 /// How long the topic may stay silent while it is read.
 const SILENCE: Duration = Duration::from_secs(3);
 
+/// How long to wait between two looks, at most.
+const LONGEST_LOOK: Duration = Duration::from_secs(3);
+
 /// A group.
 #[derive(Clone, Debug)]
 pub struct Group {
@@ -30,11 +34,25 @@ pub struct Group {
     pub state: String,
     /// Who is in it.
     pub members: Vec<GroupMember>,
-    /// The confirmed claim of each partition that has one and of which nobody has said that it is over: whoever made it leads, if it
-    /// is still in the group, or will when it has waited for those before it.
-    pub claims: BTreeMap<Partition, Claim>,
-    /// How many partitions the topic has.
-    pub partitions: u32,
+    /// Whether the coordinator lists the group. If it does not, nobody is in it, or it speaks the consumer protocol.
+    pub is_listed: bool,
+    /// Each partition of the topic.
+    pub partitions: Vec<PartitionShown>,
+}
+
+/// What can be seen of a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionShown {
+    /// Which.
+    pub partition: Partition,
+    /// What its owner has committed last, in the group.
+    pub mark: Option<Mark>,
+    /// Whether whoever left the mark has renewed something between two looks; only asked where the group is not listed.
+    pub is_renewed: bool,
+    /// When the mark's claim was made, in milliseconds since 1970 by the broker's clock, if the topic still has it.
+    pub since_ms: Option<i64>,
+    /// What is wrong with it, in words.
+    pub trouble: Option<String>,
 }
 
 /// A member of a group.
@@ -65,15 +83,19 @@ impl Group {
     /// Looks at a group.
     pub async fn look(config: &KafkaConfig) -> Result<Self, LedgerError> {
         blocking(config, |reader| {
-            let partitions = reader.partitions()?;
+            let mut partitions = reader.shown()?;
             let groups = reader.consumer.fetch_group_list(Some(&reader.group), PATIENCE);
             let groups = groups.map_err(failed("ask for the group"))?;
             let group = groups.groups().iter().find(|group| group.name() == reader.group);
             let members = group.map_or(&[][..], |group| group.members());
-            let members = members.iter().map(|member| reader.member(member)).collect();
+            let members: Vec<_> = members.iter().map(|member| reader.member(member)).collect();
             let state = group.map_or("Dead", |group| group.state()).to_owned();
-            let claims = reader.confirmed(partitions)?;
-            Ok(Group { state, members, claims, partitions })
+            let is_listed = !members.is_empty();
+            if !is_listed {
+                reader.look_again(&mut partitions)?;
+            }
+            reader.add_since(&mut partitions);
+            Ok(Group { state, members, is_listed, partitions })
         })
         .await
     }
@@ -133,28 +155,92 @@ impl Reader {
         }
     }
 
-    /// The last confirmed claim of each partition: commits stand behind it.
-    fn confirmed(&self, partitions: u32) -> Result<BTreeMap<Partition, Claim>, LedgerError> {
-        let mut list = TopicPartitionList::new();
-        for partition in 0..partitions {
-            list.add_partition(&self.topic, partition as i32);
+    /// Each partition, with its mark and what is wrong with it.
+    fn shown(&self) -> Result<Vec<PartitionShown>, LedgerError> {
+        let metadata = self.consumer.fetch_metadata(Some(&self.topic), PATIENCE);
+        let metadata = metadata.map_err(failed("reach the broker"))?;
+        let found = metadata.topics().iter().find(|found| found.name() == self.topic);
+        let found = found.map_or(&[][..], |found| found.partitions());
+        if found.is_empty() {
+            return Err(LedgerError::NoTopic(self.topic.clone()));
         }
+        let marks = self.marks(found.len() as u32)?;
+        let mut shown: Vec<_> = found
+            .iter()
+            .map(|one| {
+                let partition = Partition::new(one.id().max(0) as u32);
+                let trouble = (one.leader() < 0)
+                    .then(|| "no broker leads this partition: nobody can claim it".to_owned());
+                let mark = marks.get(&partition).copied();
+                PartitionShown { partition, mark, is_renewed: false, since_ms: None, trouble }
+            })
+            .collect();
+        shown.sort_unstable_by_key(|one| one.partition);
+        Ok(shown)
+    }
+
+    /// What the group has committed of each partition.
+    fn marks(&self, partitions: u32) -> Result<BTreeMap<Partition, Mark>, LedgerError> {
+        let mut list = TopicPartitionList::new();
+        list.add_partition_range(&self.topic, 0, partitions as i32 - 1);
         let committed = self.consumer.committed_offsets(list, PATIENCE);
         let committed = committed.map_err(failed("read what the group has committed"))?;
-        let is_over = |one: &_| matches!(mark_of(one), Some(Mark::Over { .. }));
-        let behind = committed.elements().into_iter().filter(|one| !is_over(one));
-        let behind = behind.filter_map(|one| match one.offset() {
-            Offset::Offset(offset) if offset > 0 => {
-                Some((Partition::new(one.partition() as u32), offset - 1))
+        let mark = |one: &TopicPartitionListElem<'_>| {
+            Some((Partition::new(one.partition().max(0) as u32), mark_of(one)?))
+        };
+        Ok(committed.elements().iter().filter_map(mark).collect())
+    }
+
+    /// Looks again, after as long as a renewal takes at most: who is there has renewed.
+    fn look_again(&self, shown: &mut [PartitionShown]) -> Result<(), LedgerError> {
+        let held = |one: &PartitionShown| match one.mark {
+            Some(Mark::Held { lease, holder: Some(holder), .. }) => Some((holder, lease)),
+            _ => None,
+        };
+        let Some(longest) = shown.iter().filter_map(held).map(|(_, lease)| lease).max() else {
+            return Ok(());
+        };
+        std::thread::sleep(longest.min(LONGEST_LOOK));
+        let now = self.marks(shown.len() as u32)?;
+        let lives = |member: MemberId, renewal: u64| {
+            now.values().any(|mark| match mark {
+                Mark::Held { holder: Some(holder), .. } => {
+                    holder.member == member && holder.renewal > renewal
+                }
+                _ => false,
+            })
+        };
+        for one in shown {
+            let held = held(one);
+            one.is_renewed = held.is_some_and(|(holder, _)| lives(holder.member, holder.renewal));
+        }
+        Ok(())
+    }
+
+    /// Since when marks are held, of those whose claims the topic still has. That it cannot be read is no reason to say nothing.
+    fn add_since(&self, shown: &mut [PartitionShown]) {
+        let term = |one: &PartitionShown| match one.mark {
+            Some(Mark::Held { term, .. }) if term > Term::NONE && one.trouble.is_none() => {
+                Some((one.partition, term))
             }
             _ => None,
-        });
-        let from: BTreeMap<_, _> = behind.collect();
-        let claims = self.read(&from, |_| true)?;
-        let is_meant = |claim: &Claim| {
-            from.get(&claim.partition).map(|at| *at as u64 + 1) == Some(claim.term.get())
         };
-        Ok(claims.into_iter().filter(is_meant).map(|claim| (claim.partition, claim)).collect())
+        let terms: BTreeMap<_, _> = shown.iter().filter_map(term).collect();
+        let from: BTreeMap<_, _> =
+            terms.iter().map(|(partition, term)| (*partition, term.get() as i64 - 1)).collect();
+        let claims = match self.read(&from, |_| true) {
+            Ok(claims) => claims,
+            Err(error) => {
+                tracing::debug!(%error, "since when partitions are led is not known");
+                return;
+            }
+        };
+        for claim in claims.iter().filter(|one| terms.get(&one.partition) == Some(&one.term)) {
+            let mut places = shown.iter_mut();
+            if let Some(one) = places.find(|one| one.partition == claim.partition) {
+                one.since_ms = Some(claim.at_ms);
+            }
+        }
     }
 
     /// Reads claims from these offsets on, up to the end of each partition, or until `is_enough` says so of one.
@@ -166,8 +252,9 @@ impl Reader {
         let (mut list, mut ends) = (TopicPartitionList::new(), BTreeMap::new());
         for (partition, offset) in from {
             let number = partition.get() as i32;
-            let marks = self.consumer.fetch_watermarks(&self.topic, number, PATIENCE);
-            let (low, high) = marks.map_err(failed("read the topic"))?;
+            // One that nobody leads, or that cannot be reached, keeps nobody from reading the others.
+            let marks = self.consumer.fetch_watermarks(&self.topic, number, SILENCE);
+            let Ok((low, high)) = marks else { continue };
             let offset = (*offset).max(low);
             if offset < high {
                 ends.insert(*partition, high);
@@ -179,7 +266,7 @@ impl Reader {
         let (mut claims, mut heard) = (Vec::new(), Instant::now());
         while !ends.is_empty() && heard.elapsed() < SILENCE {
             let Some(message) = self.consumer.poll(Duration::from_millis(100)) else { continue };
-            let message = message.map_err(failed("read the topic"))?;
+            let Ok(message) = message else { continue };
             heard = Instant::now();
             let partition = Partition::new(message.partition().max(0) as u32);
             let mut is_read = ends.get(&partition).is_some_and(|end| message.offset() + 1 >= *end);

@@ -3,19 +3,22 @@
 
 use std::time::Duration;
 
-use mandate_proto::identity::Term;
-use mandate_proto::neli::{Mark, Partition};
+use mandate_proto::identity::{MemberId, Term};
+use mandate_proto::neli::{Agreement, Holder, Mark, Mode, Partition};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList, TopicPartitionListElem};
 
 const HELD: &str = "held for";
 const OVER: &str = "over";
+const LEADS: &str = "leads";
+const WANTS: &str = "wants";
+const RENEWAL: &str = "renewal ";
 
 /// What to commit so that these marks are kept.
 pub(super) fn commit_of(topic: &str, marks: &[(Partition, Mark)]) -> TopicPartitionList {
     let mut list = TopicPartitionList::new();
     for (partition, mark) in marks {
         let (term, words) = match mark {
-            Mark::Held { term, lease } => (term, format!("{HELD} {} us", lease.as_micros())),
+            Mark::Held { term, lease, holder } => (term, words(*lease, *holder)),
             Mark::Over { term } => (term, OVER.to_owned()),
         };
         let mut one = list.add_partition(topic, partition.get() as i32);
@@ -24,6 +27,17 @@ pub(super) fn commit_of(topic: &str, marks: &[(Partition, Mark)]) -> TopicPartit
         one.set_metadata(words);
     }
     list
+}
+
+fn words(lease: Duration, holder: Option<Holder>) -> String {
+    let held = format!("{HELD} {} us", lease.as_micros());
+    match holder {
+        None => held,
+        Some(Holder { member, agreement, leads, renewal }) => {
+            let does = if leads { LEADS } else { WANTS };
+            format!("{held}, {agreement}, {member} {does}, {RENEWAL}{renewal}")
+        }
+    }
 }
 
 /// The mark that a commit was; `None` if it was none of ours.
@@ -36,8 +50,31 @@ fn read(term: Term, words: &str) -> Option<Mark> {
     if words == OVER {
         return Some(Mark::Over { term });
     }
-    let micros = words.strip_prefix(HELD)?.strip_suffix("us")?.trim().parse().ok()?;
-    Some(Mark::Held { term, lease: Duration::from_micros(micros) })
+    let (held, holder) = match words.split_once(", ") {
+        Some((held, rest)) => (held, Some(holder(rest)?)),
+        // Of a release that did not say more.
+        None => (words, None),
+    };
+    let micros = held.strip_prefix(HELD)?.strip_suffix("us")?.trim().parse().ok()?;
+    Some(Mark::Held { term, lease: Duration::from_micros(micros), holder })
+}
+
+fn holder(words: &str) -> Option<Holder> {
+    let parts: Vec<_> = words.split(", ").collect();
+    let [layout, mode, does, renewal] = parts[..] else { return None };
+    let mut numbers = layout.split(' ').filter_map(|word| word.parse().ok());
+    let (roles, partitions) = (numbers.next()?, numbers.next()?);
+    let mode =
+        [Mode::Exclusive, Mode::NonExclusive].into_iter().find(|one| one.to_string() == mode)?;
+    let (member, does) = does.split_once(' ')?;
+    let member = MemberId::new(member.strip_prefix('p')?.parse().ok()?);
+    let leads = match does {
+        LEADS => true,
+        WANTS => false,
+        _ => return None,
+    };
+    let renewal = renewal.strip_prefix(RENEWAL)?.parse().ok()?;
+    Some(Holder { member, agreement: Agreement { partitions, roles, mode }, leads, renewal })
 }
 
 #[cfg(test)]
@@ -47,8 +84,14 @@ mod tests {
     #[test]
     fn what_is_committed_is_read_again() {
         let (p0, p7) = (Partition::new(0), Partition::new(7));
-        let held = Mark::Held { term: Term::new(12), lease: Duration::from_micros(75_001) };
-        let marks = [(p0, held), (p7, Mark::Over { term: Term::new(1) })];
+        let agreement = Agreement { partitions: 8, roles: 1, mode: Mode::NonExclusive };
+        let holder = Some(Holder { member: MemberId::new(5), agreement, leads: true, renewal: 87 });
+        let (term, lease) = (Term::new(12), Duration::from_micros(75_001));
+        let marks = [
+            (p0, Mark::Held { term, lease, holder }),
+            (Partition::new(3), Mark::Held { term, lease, holder: None }),
+            (p7, Mark::Over { term: Term::new(1) }),
+        ];
         let list = commit_of("roles", &marks);
         let read: Vec<_> = list
             .elements()
@@ -57,12 +100,16 @@ mod tests {
             .collect();
         assert_eq!(read, marks);
         assert_eq!(list.elements()[0].offset(), Offset::Offset(12));
-        assert_eq!(list.elements()[0].metadata(), "held for 75001 us");
+        let words =
+            "held for 75001 us, 1 role over 8 partitions, non-exclusive, p5 leads, renewal 87";
+        assert_eq!(list.elements()[0].metadata(), words);
+        assert_eq!(list.elements()[1].metadata(), "held for 75001 us", "as earlier releases");
     }
 
     #[test]
     fn what_others_commit_is_no_mark() {
-        for words in ["", "held", "held for  us", "held for -3 us", "overdue", "0"] {
+        let cut = "held for 3 us, 1 role over 8 partitions, exclusive, p5 leads";
+        for words in ["", "held", "held for  us", "held for -3 us", "overdue", "0", cut] {
             assert_eq!(read(Term::new(3), words), None, "{words:?}");
         }
     }

@@ -1,17 +1,18 @@
 //! A member's side of a topic on Kafka.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use mandate_proto::neli::{
     BarrierId, Input, Mark, Partition, Published, Record, Renewed, Request, RequestId,
 };
-use mandate_proto::time::WallTime;
+use mandate_proto::time::Instant as BootInstant;
 use mandate_proto::wire;
+use mandate_runtime::clock::Clock;
 use rdkafka::consumer::{CommitMode, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{BorrowedMessage, Message, Timestamp};
 use rdkafka::producer::FutureRecord;
 use rdkafka::topic_partition_list::TopicPartitionList;
 use tokio::time::{MissedTickBehavior, interval};
@@ -20,8 +21,15 @@ use super::KafkaConfig;
 use super::calendar::Calendar;
 use super::client::Client;
 use super::context::{Happened, partitions, unassign};
-use super::mark::{commit_of, mark_of};
+use super::mark::commit_of;
+use super::prover::Proof;
+use super::reading::{judge, marks, record, wall};
+use super::size;
 use crate::ledger::{LedgerError, Member};
+
+/// A renewal that is not answered within this part of the session is made once more, beside the join behind which it may wait.
+/// A threshold is half a session by default, with four renewals in it: two are left then.
+const HEDGE: u32 = 16;
 
 /// How often the calendar is looked at, at most: a thread that sleeps for so much longer does no harm.
 const SHORTEST_LOOK: Duration = Duration::from_millis(100);
@@ -30,12 +38,36 @@ const SHORTEST_LOOK: Duration = Duration::from_millis(100);
 pub struct KafkaMember {
     config: KafkaConfig,
     client: Client,
-    /// What the coordinator wants back, at which barrier, and what of it is still to be released.
-    revoking: Option<(TopicPartitionList, BarrierId, BTreeSet<Partition>)>,
+    /// What the coordinator wants back.
+    revoking: Option<Revoking>,
     barriers: u64,
+    /// Commits that were not answered yet.
+    unanswered: u32,
+    /// A renewal that is made once more, unless it is answered by then.
+    hedge: Option<(Instant, RequestId, TopicPartitionList)>,
+    /// When a renewal was last accepted, counted from its sending.
+    renewed: Option<BootInstant>,
+    sent: Option<(RequestId, BootInstant)>,
+    clock: Clock,
+    /// Another has taken its static name, or so it was told: it goes on without one, once.
+    is_renamed: bool,
+    /// When it joins again, if it waits for its static name.
+    joins_at: Option<Instant>,
+    /// Partitions without a broker are asked for.
+    asks_who_serves: Arc<AtomicBool>,
     calendar: Calendar,
     /// When to look at it.
     looks: tokio::time::Interval,
+    /// When to look at how many partitions the topic has.
+    sizes: tokio::time::Interval,
+}
+
+/// What the coordinator wants back, at which barrier, and what of it is still to be released, until when.
+struct Revoking {
+    list: TopicPartitionList,
+    barrier: BarrierId,
+    left: BTreeSet<Partition>,
+    until: Instant,
 }
 
 impl std::fmt::Debug for KafkaMember {
@@ -48,13 +80,24 @@ impl KafkaMember {
     pub(super) fn new(config: &KafkaConfig) -> Result<Self, LedgerError> {
         let mut looks = interval(config.heartbeat.max(SHORTEST_LOOK));
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut sizes = interval(size::EVERY);
+        sizes.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Ok(KafkaMember {
             client: Client::start(config)?,
             config: config.clone(),
             revoking: None,
             barriers: 0,
+            unanswered: 0,
+            hedge: None,
+            renewed: None,
+            sent: None,
+            clock: Clock::start(),
+            is_renamed: false,
+            joins_at: None,
+            asks_who_serves: Arc::default(),
             calendar: Calendar::new(),
             looks,
+            sizes,
         })
     }
 
@@ -93,9 +136,28 @@ impl KafkaMember {
     }
 
     /// A commit that the coordinator takes of a member only.
-    fn renew(&self, id: RequestId, marks: &[(Partition, Mark)]) {
-        if !self.client.committer.commit(id, commit_of(&self.config.topic, marks)) {
+    fn renew(&mut self, id: RequestId, marks: &[(Partition, Mark)]) {
+        let (now, list) = (Instant::now(), commit_of(&self.config.topic, marks));
+        self.sent = Some((id, self.clock.now()));
+        // One that is not answered keeps the next from being sent.
+        let delay = match self.unanswered {
+            0 => self.config.session / HEDGE,
+            _ => Duration::ZERO,
+        };
+        self.hedge = self.client.prover.is_some().then(|| (now + delay, id, list.clone()));
+        if self.client.committer.commit(id, list) {
+            self.unanswered += 1;
+        } else if self.hedge.is_none() {
             self.tell(Input::Renewed { id, outcome: Renewed::Failed });
+        }
+    }
+
+    /// Makes a renewal once more, beside the commit that waits.
+    fn prove(&mut self) {
+        let Some((_, id, list)) = self.hedge.take() else { return };
+        let membership = self.client.context.membership();
+        if let Some((prover, membership)) = self.client.prover.as_ref().zip(membership) {
+            prover.prove(Proof { id, list, membership });
         }
     }
 
@@ -113,23 +175,32 @@ impl KafkaMember {
         }
     }
 
-    /// Asks the coordinator for what was committed. The call waits for it; renewals should not.
-    fn inspect(&self, id: RequestId, inspected: &[Partition]) {
-        let mut list = TopicPartitionList::new();
-        for partition in inspected {
-            list.add_partition(&self.config.topic, partition.get() as i32);
-        }
+    /// Asks the coordinator for what was committed of all partitions that the topic has by now: members that count more of them than
+    /// this one leave marks there, too. The calls wait; renewals should not.
+    fn inspect(&self, id: RequestId) {
+        let (topic, counted) = (self.config.topic.clone(), self.config.partitions.get());
         let (consumer, patience) = (self.client.consumer.clone(), self.config.session / 4);
         tokio::spawn(async move {
             let context = consumer.context().clone();
-            let read = move || marks(&consumer.committed_offsets(list, patience).ok()?);
+            let read = move || {
+                let found = size::look(&*consumer, &topic, patience)?;
+                let mut list = TopicPartitionList::new();
+                list.add_partition_range(&topic, 0, found.max(counted) as i32 - 1);
+                marks(&consumer.committed_offsets(list, patience).ok()?)
+            };
             // The client library panics at words that are not UTF-8.
             let marks = tokio::task::spawn_blocking(read).await.ok().flatten();
             context.push(Happened::Tell(Input::Inspected { id, marks }));
         });
     }
 
-    fn committed(&self, id: RequestId, outcome: Renewed) -> Input {
+    /// Has it seen how many partitions the topic has.
+    fn look_at_size(&self) {
+        let (consumer, topic) = (self.client.consumer.clone(), self.config.topic.clone());
+        tokio::task::spawn_blocking(move || size::look(&*consumer, &topic, size::PATIENCE));
+    }
+
+    fn committed(&mut self, id: RequestId, outcome: Renewed) -> Input {
         // The client may have lost the assignment, and its generation with it, before this was sent: then it was
         // taken from a stranger, because the group was empty.
         let is_lost = self.client.consumer.assignment_lost();
@@ -137,22 +208,85 @@ impl KafkaMember {
             Renewed::Accepted if is_lost => Renewed::Refused,
             outcome => outcome,
         };
+        self.hedge = self.hedge.take().filter(|(_, of, _)| *of != id);
+        if outcome == Renewed::Accepted {
+            let sent = self.sent.filter(|(of, _)| *of == id).map(|(_, at)| at);
+            self.renewed = self.renewed.max(sent);
+        }
         Input::Renewed { id, outcome }
+    }
+
+    /// A renewal beside a join has ended. One that failed tells nothing: the commit may yet be answered.
+    fn proved(&mut self, id: RequestId, outcome: Renewed) -> Option<Input> {
+        (outcome != Renewed::Failed).then(|| self.committed(id, outcome))
+    }
+
+    /// What the coordinator waits for, it gets, if work ends or not, and if the machine knows of it or not.
+    fn end_barrier_that_is_over(&mut self) {
+        if let Some(Revoking { left, .. }) = &self.revoking {
+            let partitions: Vec<_> = left.iter().copied().collect();
+            tracing::warn!("{partitions:?} were not released in time: giving them back");
+            self.tell(Input::Lost { partitions });
+            self.end_barrier();
+        }
+    }
+
+    /// When something is to be done that nobody asks for.
+    fn due(&self) -> Option<Instant> {
+        let barrier = self.revoking.as_ref().map(|revoking| revoking.until);
+        let hedge = self.hedge.as_ref().map(|(at, ..)| *at);
+        [barrier, hedge, self.joins_at].into_iter().flatten().min()
+    }
+
+    fn do_what_is_due(&mut self) {
+        let now = Instant::now();
+        if self.hedge.as_ref().is_some_and(|(at, ..)| *at <= now) {
+            self.prove();
+        }
+        if self.revoking.as_ref().is_some_and(|revoking| revoking.until <= now) {
+            self.end_barrier_that_is_over();
+        }
+        if self.joins_at.take_if(|at| *at <= now).is_some() {
+            self.join();
+        }
+    }
+
+    /// Asks which partitions have no broker, one question at a time: nobody could lead them.
+    fn ask_who_serves(&self) {
+        if self.asks_who_serves.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let (consumer, is_asked) = (self.client.consumer.clone(), self.asks_who_serves.clone());
+        let (topic, patience) = (self.config.topic.clone(), self.config.session / 4);
+        tokio::spawn(async move {
+            let context = consumer.context().clone();
+            let ask = move || consumer.fetch_metadata(Some(&topic), patience).ok();
+            if let Ok(Some(metadata)) = tokio::task::spawn_blocking(ask).await {
+                let partitions = metadata.topics().iter().flat_map(|topic| topic.partitions());
+                let unserved = partitions.filter(|one| one.leader() < 0);
+                let unserved = unserved.map(|one| Partition::new(one.id().max(0) as u32));
+                let partitions = unserved.collect();
+                context.push(Happened::Tell(Input::Unserved { partitions }));
+            }
+            is_asked.store(false, Ordering::SeqCst);
+        });
     }
 
     fn wanted_back(&mut self, list: TopicPartitionList) -> Input {
         self.barriers += 1;
         let (barrier, partitions) = (BarrierId::new(self.barriers), partitions(&list));
-        self.revoking = Some((list, barrier, partitions.iter().copied().collect()));
+        let (left, until) =
+            (partitions.iter().copied().collect(), Instant::now() + self.config.barrier);
+        self.revoking = Some(Revoking { list, barrier, left, until });
         Input::Revoking { barrier, partitions }
     }
 
     fn release(&mut self, barrier: BarrierId, released: &[Partition], marks: &[(Partition, Mark)]) {
-        if self.revoking.as_ref().is_none_or(|(_, at, _)| *at != barrier) {
+        if self.revoking.as_ref().is_none_or(|revoking| revoking.barrier != barrier) {
             return;
         }
         self.last_words(marks);
-        if let Some((_, _, left)) = &mut self.revoking {
+        if let Some(Revoking { left, .. }) = &mut self.revoking {
             released.iter().for_each(|partition| {
                 left.remove(partition);
             });
@@ -163,7 +297,7 @@ impl KafkaMember {
     }
 
     fn end_barrier(&mut self) {
-        if let Some((list, _, _)) = self.revoking.take() {
+        if let Some(Revoking { list, .. }) = self.revoking.take() {
             self.give_back(&list);
         }
     }
@@ -194,13 +328,7 @@ impl KafkaMember {
         tracing::warn!(
             "the calendar of this host was set back by {back:?}: the client of Kafka is started anew"
         );
-        let is_out = self.replace_client()?;
-        let partitions = (0..self.config.partitions.get()).map(Partition::new).collect();
-        self.tell(Input::Lost { partitions });
-        if !is_out {
-            self.join();
-        }
-        Ok(())
+        self.start_anew()
     }
 
     /// Ends the client, and starts another, which is in no group. Whether the former one was to be in none.
@@ -213,6 +341,8 @@ impl KafkaMember {
                 self.give_back(&list);
             }
         }
+        self.unanswered = 0;
+        self.hedge = None;
         let former = std::mem::replace(&mut self.client, Client::start(&self.config)?);
         drop(former.close());
         self.client.context.is_out.store(is_out, Ordering::SeqCst);
@@ -220,6 +350,7 @@ impl KafkaMember {
     }
 
     fn leave(&mut self, marks: &[(Partition, Mark)]) {
+        self.joins_at = None;
         self.client.context.is_out.store(true, Ordering::SeqCst);
         self.last_words(marks);
         self.end_barrier();
@@ -239,7 +370,54 @@ impl KafkaMember {
                 Some(Input::Lost { partitions: partitions(&list) })
             }
             Happened::Revoking(list) => Some(self.wanted_back(list)),
-            Happened::Committed(id, outcome) => Some(self.committed(id, outcome)),
+            Happened::Committed(id, outcome) => {
+                self.unanswered = 0;
+                Some(self.committed(id, outcome))
+            }
+            Happened::Proved(id, outcome) => self.proved(id, outcome),
+        }
+    }
+
+    /// The coordinator says that another process has this member's static name. That may be so; but a client that was
+    /// cut off for a session, and comes back as another, is told the same. Whoever was heard of within a session knows that it
+    /// was replaced. Any other goes on without a name, which does no harm to whoever has it.
+    fn renamed(&mut self, instance: String) -> Result<(), LedgerError> {
+        let since = self.renewed.map(|at| self.clock.now().since(at));
+        let is_sure = since.is_some_and(|since| since < self.config.session);
+        if is_sure || self.is_renamed {
+            return Err(LedgerError::Replaced(instance));
+        }
+        tracing::warn!(
+            "lost the static name {instance} while the coordinator was out of reach: going on without it, and with it again \
+             after a restart; if another process has that name, give each its own"
+        );
+        self.is_renamed = true;
+        self.config.instance = None;
+        self.start_anew()
+    }
+
+    /// Goes on with another client, which knows nothing of the former one's partitions.
+    fn start_anew(&mut self) -> Result<(), LedgerError> {
+        let is_out = self.replace_client()?;
+        let partitions = (0..self.config.partitions.get()).map(Partition::new).collect();
+        self.tell(Input::Lost { partitions });
+        if !is_out {
+            self.join();
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, error: KafkaError) -> Result<(), LedgerError> {
+        match (error.rdkafka_error_code(), self.config.instance.clone()) {
+            (Some(RDKafkaErrorCode::FencedInstanceId), Some(instance)) => self.renamed(instance),
+            // In the consumer protocol a name is free when its session is over.
+            (Some(RDKafkaErrorCode::UnreleasedInstanceId), Some(instance)) => {
+                tracing::warn!("the static name {instance} is not free yet: trying again");
+                let is_out = self.replace_client()?;
+                self.joins_at = (!is_out).then(|| Instant::now() + self.config.heartbeat);
+                Ok(())
+            }
+            _ => judge(error, &self.config),
         }
     }
 }
@@ -250,7 +428,7 @@ impl Member for KafkaMember {
             Request::Join => self.join(),
             Request::Publish { id, partition, record } => self.publish(id, partition, &record),
             Request::Renew { id, marks } => self.renew(id, &marks),
-            Request::Inspect { id, partitions } => self.inspect(id, &partitions),
+            Request::Inspect { id, .. } => self.inspect(id),
             Request::Release { barrier, partitions, marks } => {
                 self.release(barrier, &partitions, &marks);
             }
@@ -258,7 +436,12 @@ impl Member for KafkaMember {
         }
     }
 
-    fn abandon(&mut self, _id: RequestId) {}
+    fn abandon(&mut self, id: RequestId) {
+        // A claim that does not come through: perhaps nobody's would.
+        if self.sent.is_none_or(|(renewal, _)| renewal != id) {
+            self.ask_who_serves();
+        }
+    }
 
     async fn next(&mut self) -> Result<Input, LedgerError> {
         loop {
@@ -267,15 +450,29 @@ impl Member for KafkaMember {
                     return Ok(input);
                 }
             }
-            let context = self.client.context.clone();
-            tokio::select! {
+            let (context, due) = (self.client.context.clone(), self.due());
+            let failed = tokio::select! {
                 biased;
                 received = self.client.consumer.recv() => match received {
                     Ok(message) => return Ok(record(&message)),
-                    Err(error) => judge(error, &self.config)?,
+                    Err(error) => Some(error),
                 },
-                () = context.wakes.notified() => {}
-                _ = self.looks.tick() => self.look_at_calendar()?,
+                () = context.wakes.notified() => None,
+                () = until(due) => {
+                    self.do_what_is_due();
+                    None
+                }
+                _ = self.looks.tick() => {
+                    self.look_at_calendar()?;
+                    None
+                }
+                _ = self.sizes.tick() => {
+                    self.look_at_size();
+                    None
+                }
+            };
+            if let Some(error) = failed {
+                self.judge(error)?;
             }
         }
     }
@@ -285,57 +482,9 @@ impl Member for KafkaMember {
     }
 }
 
-/// `None` if one of them could not be read.
-fn marks(committed: &TopicPartitionList) -> Option<Vec<(Partition, Mark)>> {
-    let elements = committed.elements();
-    elements.iter().all(|one| one.error().is_ok()).then(|| {
-        let partition = |number: i32| Partition::new(number.max(0) as u32);
-        let mark = elements.iter().map(|one| Some((partition(one.partition()), mark_of(one)?)));
-        mark.flatten().collect()
-    })
-}
-
-fn record(message: &BorrowedMessage<'_>) -> Input {
-    Input::Record {
-        partition: Partition::new(message.partition().max(0) as u32),
-        offset: message.offset().max(0) as u64,
-        stamp: wall(message.timestamp()),
-        record: message.payload().and_then(|payload| wire::decode(payload).ok()),
-    }
-}
-
-fn wall(timestamp: Timestamp) -> WallTime {
-    let millis = timestamp.to_millis().unwrap_or(0).max(0) as u64;
-    WallTime::from_unix_nanos(millis.saturating_mul(1_000_000))
-}
-
-/// Whether an error is one to go on after.
-fn judge(error: KafkaError, config: &KafkaConfig) -> Result<(), LedgerError> {
-    let is_fatal = matches!(error, KafkaError::MessageConsumptionFatal(_));
-    match (error.rdkafka_error_code(), &config.instance) {
-        (Some(RDKafkaErrorCode::InvalidSessionTimeout), _) => {
-            Err(LedgerError::SessionRefused { wanted_ms: config.session.as_millis() as u64 })
-        }
-        (Some(RDKafkaErrorCode::FencedInstanceId), Some(instance)) => {
-            Err(LedgerError::Replaced(instance.clone()))
-        }
-        _ if is_fatal => Err(LedgerError::Fatal(error.to_string())),
-        (
-            Some(
-                RDKafkaErrorCode::GroupAuthorizationFailed
-                | RDKafkaErrorCode::TopicAuthorizationFailed
-                | RDKafkaErrorCode::SaslAuthenticationFailed
-                | RDKafkaErrorCode::Authentication,
-            ),
-            _,
-        ) => {
-            // Rights can be given later: it goes on trying, and is heard.
-            tracing::warn!(%error, "the broker does not let this member");
-            Ok(())
-        }
-        _ => {
-            tracing::debug!(%error, "the client goes on");
-            Ok(())
-        }
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => std::future::pending().await,
     }
 }

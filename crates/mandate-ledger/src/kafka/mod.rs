@@ -1,8 +1,9 @@
 //! Kafka as a ledger: partitions of a topic, assigned by the group coordinator.
 //!
-//! What proves ownership in exclusive mode is an offset commit in the classic group protocol: the coordinator
-//! refuses one of a member that it has replaced. (A fetch carries no membership; the commits of the new
-//! consumer protocol do not extend the session.) So that mode uses the classic protocol, and fetches nothing.
+//! What proves ownership in exclusive mode is an offset commit: the coordinator refuses one of a member or generation that it has
+//! replaced, in the classic protocol and in the consumer protocol (KIP-848, where generations are member epochs). A fetch
+//! carries no membership, so nothing is fetched. Commits of the consumer protocol do not extend the session; nothing rests on that,
+//! because the next owner waits from its assignment on.
 //!
 //! Commits also carry [marks](mandate_proto::neli::Mark) for the next owner, as an offset and its metadata. An owner says that its
 //! term is over before it gives a partition back; where it could not, because it was killed, or was thrown out while its last
@@ -15,13 +16,17 @@ mod client;
 mod committer;
 mod config;
 mod context;
+mod durability;
 pub mod groups;
 mod mark;
 mod member;
+mod prover;
+mod reading;
+mod size;
 mod topic;
 
 use mandate_proto::identity::Lifetime;
-use mandate_proto::neli::{Grants, Mode};
+use mandate_proto::neli::Grants;
 
 pub use config::{KafkaConfig, Protocol};
 pub use member::KafkaMember;
@@ -40,7 +45,7 @@ impl KafkaLedger {
         config.check()?;
         let seen = broker::look(&config).await?;
         broker::settle_times(&mut config, &seen).await?;
-        topic::prepare(&mut config, seen.partitions).await?;
+        topic::prepare(&mut config, &seen).await?;
         Ok(KafkaLedger { config })
     }
 
@@ -59,18 +64,5 @@ impl Ledger for KafkaLedger {
 
     fn member(&self, _life: Lifetime) -> Result<KafkaMember, LedgerError> {
         KafkaMember::new(&self.config)
-    }
-}
-
-/// What commits prove in this protocol: in the new one they neither extend the session nor stop its end.
-fn can_exclude(protocol: Protocol) -> bool {
-    protocol == Protocol::Classic
-}
-
-/// Whether this mode can be had in this protocol.
-fn check_mode(mode: Mode, protocol: Protocol) -> Result<(), LedgerError> {
-    match mode == Mode::NonExclusive || can_exclude(protocol) {
-        true => Ok(()),
-        false => Err(LedgerError::CannotExclude),
     }
 }

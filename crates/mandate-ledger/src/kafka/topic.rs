@@ -7,7 +7,8 @@ use rdkafka::admin::{AdminOptions, NewTopic, ResourceSpecifier, TopicReplication
 use rdkafka::types::RDKafkaErrorCode;
 
 use super::KafkaConfig;
-use super::broker::{Admin, PATIENCE, admin, describe, failed};
+use super::broker::{Admin, PATIENCE, Seen, admin, describe, failed};
+use super::durability;
 use crate::ledger::LedgerError;
 
 /// Records are read at once or never; an hour is for people who look.
@@ -23,16 +24,17 @@ pub(super) fn check_name(name: &str) -> Result<(), LedgerError> {
     }
 }
 
-/// Looks at a topic that has so many partitions, or makes it where there is none and that is wanted.
-pub(super) async fn prepare(
-    config: &mut KafkaConfig,
-    found: Option<u32>,
-) -> Result<(), LedgerError> {
+/// Looks at the topic that was seen, or makes it where there is none and that is wanted.
+pub(super) async fn prepare(config: &mut KafkaConfig, seen: &Seen) -> Result<(), LedgerError> {
     let admin = admin(config)?;
-    let found = match (found, config.create) {
+    let found = match (seen.partitions, config.create) {
         (Some(found), _) => found,
         (None, None) => return Err(LedgerError::NoTopic(config.topic.clone())),
         (None, Some(replicas)) => {
+            let replicas = match replicas {
+                0 => durability::replicas(seen.brokers),
+                replicas => replicas.into(),
+            };
             create(&admin, config, replicas).await?;
             // Another may have made it, of another size.
             super::broker::look(config).await?.partitions.unwrap_or(config.partitions.get())
@@ -42,7 +44,9 @@ pub(super) async fn prepare(
         Some(found) if config.takes_any_partitions => config.partitions = found,
         _ => check_count(config, found)?,
     }
-    check_settings(&admin, config).await
+    check_settings(&admin, config).await?;
+    durability::check(&admin, config).await;
+    Ok(())
 }
 
 fn check_count(config: &KafkaConfig, found: u32) -> Result<(), LedgerError> {
@@ -53,17 +57,14 @@ fn check_count(config: &KafkaConfig, found: u32) -> Result<(), LedgerError> {
     }
 }
 
-async fn create(admin: &Admin, config: &KafkaConfig, replicas: u16) -> Result<(), LedgerError> {
+async fn create(admin: &Admin, config: &KafkaConfig, replicas: u32) -> Result<(), LedgerError> {
     let partitions = config.partitions.get() as i32;
-    // To the broker, -1 says: as always.
-    let count = if replicas == 0 { -1 } else { i32::from(replicas) };
-    let mut topic = NewTopic::new(&config.topic, partitions, TopicReplication::Fixed(count))
+    let in_sync = durability::in_sync(replicas).to_string();
+    let topic = NewTopic::new(&config.topic, partitions, TopicReplication::Fixed(replicas as i32))
         .set("cleanup.policy", "delete")
         .set("retention.ms", RETENTION_MS)
-        .set("message.timestamp.type", "LogAppendTime");
-    if replicas > 0 {
-        topic = topic.set("min.insync.replicas", if replicas > 2 { "2" } else { "1" });
-    }
+        .set("message.timestamp.type", "LogAppendTime")
+        .set("min.insync.replicas", &in_sync);
     let options = AdminOptions::new().operation_timeout(Some(PATIENCE));
     let created =
         admin.create_topics([&topic], &options).await.map_err(failed("create the topic"))?;

@@ -8,6 +8,7 @@ use mandate_proto::neli::{Delivery, Grants, Partition};
 use mandate_proto::time::{Instant, WallTime};
 
 use super::assignment::Assignor;
+use super::epochs::{EpochGroup, Sign};
 use super::group::{Division, Group, Joining, Replies};
 use super::log::Log;
 use super::protocol::{Call, ClientId, GroupId, Reply};
@@ -23,6 +24,18 @@ pub struct BrokerConfig {
     pub shortest_session: Duration,
     /// Whom records are handed to.
     pub delivery: Delivery,
+    /// How groups are coordinated.
+    pub coordination: Coordination,
+}
+
+/// How a group's members come to have what they are to have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Coordination {
+    /// All join, and go on together in the next generation (Kafka's classic protocol).
+    #[default]
+    Generations,
+    /// Each is brought there by itself, and has an epoch of its own (Kafka's consumer protocol, KIP-848).
+    Epochs,
 }
 
 /// A broker.
@@ -30,6 +43,8 @@ pub struct BrokerConfig {
 pub struct Broker {
     config: BrokerConfig,
     groups: BTreeMap<GroupId, Group>,
+    /// Those that are coordinated by epochs.
+    by_epochs: BTreeMap<GroupId, EpochGroup>,
     log: Log,
     replies: Replies,
 }
@@ -38,7 +53,8 @@ impl Broker {
     /// A new one.
     pub fn new(config: BrokerConfig) -> Self {
         let log = Log::new(config.partitions.get());
-        Broker { config, groups: BTreeMap::new(), log, replies: Vec::new() }
+        let (groups, by_epochs) = (BTreeMap::new(), BTreeMap::new());
+        Broker { config, groups, by_epochs, log, replies: Vec::new() }
     }
 
     /// What it grants to a client that asks for such a session and barrier and beats so often.
@@ -49,6 +65,7 @@ impl Broker {
             heartbeat,
             barrier,
             fenced: true,
+            renews_through_joins: true,
             delivery: self.config.delivery,
         }
     }
@@ -78,17 +95,41 @@ impl Broker {
                 let group = self.groups.entry(group).or_default();
                 Some(Reply::Beat(group.heartbeat(id, generation, now)))
             }
+            Call::Sign { attempt, epoch, session, barrier, owned } => {
+                let sign = Sign { attempt, epoch, session, barrier, owned };
+                let group = self.by_epochs.entry(group).or_default();
+                group.sign(id, sign, (now, division), replies);
+                None
+            }
             Call::Commit { id: request, generation, marks } => {
-                let group = self.groups.entry(group).or_default();
-                let outcome = group.commit(id, generation, &marks, now);
+                let outcome = match self.config.coordination {
+                    Coordination::Generations => {
+                        let group = self.groups.entry(group).or_default();
+                        group.commit(id, generation, &marks, now)
+                    }
+                    Coordination::Epochs => {
+                        let group = self.by_epochs.entry(group).or_default();
+                        group.commit(id, generation, &marks)
+                    }
+                };
                 request.map(|id| Reply::Renewed { id, generation, outcome })
             }
-            Call::Inspect { id, partitions } => {
-                let group = self.groups.entry(group).or_default();
-                Some(Reply::Marks { id, marks: group.marks(&partitions) })
+            Call::Inspect { id } => {
+                let marks = match self.config.coordination {
+                    Coordination::Generations => self.groups.entry(group).or_default().marks(),
+                    Coordination::Epochs => self.by_epochs.entry(group).or_default().marks(),
+                };
+                Some(Reply::Marks { id, marks })
             }
             Call::Leave => {
-                self.groups.entry(group).or_default().leave(id, (now, division), replies);
+                match self.config.coordination {
+                    Coordination::Generations => {
+                        self.groups.entry(group).or_default().leave(id, (now, division), replies);
+                    }
+                    Coordination::Epochs => {
+                        self.by_epochs.entry(group).or_default().leave(id, division);
+                    }
+                }
                 None
             }
             Call::Append { id: request, partition, record } => {
@@ -101,7 +142,7 @@ impl Broker {
     }
 
     fn fetch(&self, group: GroupId, id: ClientId, from: &[(Partition, Option<u64>)]) -> Reply {
-        let owner = |partition| self.groups.get(&group).and_then(|group| group.owner(partition));
+        let owner = |partition| self.owner(group, partition);
         let mut records = Vec::new();
         let mut next = Vec::new();
         for (partition, from) in from {
@@ -121,11 +162,13 @@ impl Broker {
         for group in self.groups.values_mut() {
             group.advance(now, division, &mut self.replies);
         }
+        self.by_epochs.values_mut().for_each(|group| group.advance(now, division));
     }
 
     /// When [`advance`](Self::advance) is due.
     pub fn deadline(&self) -> Option<Instant> {
-        self.groups.values().filter_map(Group::deadline).min()
+        let by_epochs = self.by_epochs.values().filter_map(EpochGroup::deadline);
+        self.groups.values().filter_map(Group::deadline).chain(by_epochs).min()
     }
 
     /// The next answer, and for whom it is.
@@ -139,22 +182,35 @@ impl Broker {
         for group in self.groups.values_mut() {
             group.restart(now);
         }
+        self.by_epochs.values_mut().for_each(|group| group.restart(now));
     }
 
     /// From now on inspections are answered by one that was deposed: as it was at this instant. Or they are answered as
     /// it is.
     pub fn show_old_marks(&mut self, is_old: bool) {
         self.groups.values_mut().for_each(|group| group.show_old_marks(is_old));
+        self.by_epochs.values_mut().for_each(|group| group.show_old_marks(is_old));
     }
 
     /// To whom a partition belongs.
     pub fn owner(&self, group: GroupId, partition: Partition) -> Option<ClientId> {
-        self.groups.get(&group)?.owner(partition)
+        match self.config.coordination {
+            Coordination::Generations => self.groups.get(&group)?.owner(partition),
+            Coordination::Epochs => self.by_epochs.get(&group)?.owner(partition),
+        }
+    }
+
+    /// Whether a client has joined and was not answered yet.
+    pub fn is_joining(&self, group: GroupId, id: ClientId) -> bool {
+        self.groups.get(&group).is_some_and(|group| group.is_joining(id))
     }
 
     /// How many times the group was divided anew since it was last empty.
     pub fn generation(&self, group: GroupId) -> u64 {
-        self.groups.get(&group).map_or(0, Group::generation)
+        match self.config.coordination {
+            Coordination::Generations => self.groups.get(&group).map_or(0, Group::generation),
+            Coordination::Epochs => self.by_epochs.get(&group).map_or(0, EpochGroup::epoch),
+        }
     }
 
     fn division(&self) -> Division {

@@ -10,6 +10,7 @@ use mandate_proto::neli::{
 use mandate_proto::time::Instant;
 
 use super::assignment::Assignor;
+use super::broker::Coordination;
 use super::protocol::{Beat, Call, ClientId, InstanceId, Reply};
 
 /// How a client is set up.
@@ -22,10 +23,15 @@ pub struct ClientConfig {
     /// How long others may have to wait for this one; and for how long its member may not ask for news
     /// before the client leaves in its stead, since somebody else beats on (`max.poll.interval.ms`).
     pub barrier: Duration,
-    /// How partitions are given back.
+    /// How partitions are given back, where groups are coordinated by generations.
     pub assignor: Assignor,
+    /// How groups are coordinated: as the broker does it.
+    pub coordination: Coordination,
     /// A name that survives restarts.
     pub instance: Option<InstanceId>,
+    /// If the broker does not know it when it joins again, it comes back as another and says nothing, as librdkafka does
+    /// with a static name: what it held and is assigned again, it never lost, as far as its member can tell.
+    pub hides_losses: bool,
     /// Time between fetches; `None`: no records are wanted.
     pub fetches: Option<Duration>,
 }
@@ -81,6 +87,10 @@ pub struct Client {
     positions: BTreeMap<Partition, Option<u64>>,
     next_fetch: Instant,
     polled: Instant,
+    /// Since when a sign of life is under way, in a group that is coordinated by epochs: one at a time.
+    signed: Option<Instant>,
+    /// Something was let go of meanwhile.
+    owes_sign: bool,
 }
 
 type Out = Vec<Outgoing>;
@@ -103,6 +113,8 @@ impl Client {
             positions: BTreeMap::new(),
             next_fetch: Instant::ORIGIN,
             polled: Instant::ORIGIN,
+            signed: None,
+            owes_sign: false,
         }
     }
 
@@ -133,7 +145,7 @@ impl Client {
                 let outcome = Renewed::Failed;
                 out.push(Outgoing::Tell(Input::Renewed { id, outcome }));
             }
-            Request::Inspect { id, partitions } => self.call(Call::Inspect { id, partitions }, out),
+            Request::Inspect { id, .. } => self.call(Call::Inspect { id }, out),
             // What was lost meanwhile, and perhaps assigned again, has nothing to do with it.
             Request::Release { barrier, .. } if barrier != self.barrier() => {}
             Request::Release { partitions, marks, .. } => {
@@ -160,12 +172,25 @@ impl Client {
                     self.joined(generation, assigned, now, out);
                 }
             }
-            Reply::NotAMember { attempt } => {
-                if attempt == self.attempt && matches!(self.phase, Phase::Joining { .. }) {
-                    self.lose(now, out);
+            Reply::Reconciled { attempt, epoch, assigned } => {
+                if attempt == self.attempt && self.has_generation() {
+                    self.signed = None;
+                    self.reconciled(epoch, assigned, now, out);
+                    if core::mem::take(&mut self.owes_sign) {
+                        self.give_sign(now, out);
+                    }
                 }
             }
-            Reply::Beat(_) if self.phase != Phase::In => {}
+            Reply::NotAMember { attempt } => {
+                if attempt == self.attempt && matches!(self.phase, Phase::Joining { .. }) {
+                    match self.config.hides_losses {
+                        true => self.return_silently(now, out),
+                        false => self.lose(now, out),
+                    }
+                }
+            }
+            Reply::Beat(_) if self.phase != Phase::In && !self.is_by_epochs() => {}
+            Reply::Beat(_) if !self.has_generation() => {}
             Reply::Beat(Beat::Fine) => self.heard = now,
             Reply::Beat(Beat::Rebalancing) => {
                 self.heard = now;
@@ -246,14 +271,13 @@ impl Client {
                 } else if now >= self.next_heartbeat {
                     // The same attempt again: the call or its answer may have been lost.
                     self.next_heartbeat = now + self.config.heartbeat;
-                    self.send_join(out);
+                    self.send_join(now, out);
                 }
             }
             Phase::In if now >= self.heard + self.config.session => self.lose(now, out),
             Phase::In => {
                 if now >= self.next_heartbeat {
-                    self.next_heartbeat = now + self.config.heartbeat;
-                    self.call(Call::Heartbeat { generation: self.generation }, out);
+                    self.give_sign(now, out);
                 }
             }
         }
@@ -300,10 +324,58 @@ impl Client {
         self.phase = Phase::Joining { since: now };
         self.attempt += 1;
         self.next_heartbeat = now + self.config.heartbeat;
-        self.send_join(out);
+        self.send_join(now, out);
     }
 
-    fn send_join(&self, out: &mut Out) {
+    fn is_by_epochs(&self) -> bool {
+        self.config.coordination == Coordination::Epochs
+    }
+
+    fn give_sign(&mut self, now: Instant, out: &mut Out) {
+        self.next_heartbeat = now + self.config.heartbeat;
+        match self.is_by_epochs() {
+            false => self.call(Call::Heartbeat { generation: self.generation }, out),
+            true => self.sign(now, out),
+        }
+    }
+
+    fn sign(&mut self, now: Instant, out: &mut Out) {
+        let ClientConfig { session, barrier, .. } = self.config;
+        if self.signed.is_some_and(|at| now < at + session / 2) {
+            self.owes_sign = true;
+            return;
+        }
+        self.signed = Some(now);
+        self.attempt += 1;
+        let owned = self.held.iter().copied().collect();
+        let (attempt, epoch) = (self.attempt, if self.is_member { self.generation } else { 0 });
+        self.call(Call::Sign { attempt, epoch, session, barrier, owned }, out);
+    }
+
+    /// The coordinator has said what this member is to have. What is to be let go of is said once.
+    fn reconciled(&mut self, epoch: u64, assigned: Vec<Partition>, now: Instant, out: &mut Out) {
+        let is_new = !self.is_member;
+        self.phase = Phase::In;
+        (self.generation, self.is_member, self.heard) = (epoch, true, now);
+        let assigned: BTreeSet<_> = assigned.into_iter().collect();
+        let added: Vec<_> = assigned.difference(&self.held).copied().collect();
+        let over: BTreeSet<_> = self.held.difference(&assigned).copied().collect();
+        self.held.extend(&added);
+        self.positions.extend(added.iter().map(|partition| (*partition, None)));
+        if is_new || !added.is_empty() {
+            self.next_fetch = now;
+            out.push(Outgoing::Tell(Input::Assigned { partitions: added }));
+        }
+        if over != self.revoking {
+            self.revoking = over;
+            self.revoke(out);
+        }
+    }
+
+    fn send_join(&mut self, now: Instant, out: &mut Out) {
+        if self.is_by_epochs() {
+            return self.sign(now, out);
+        }
         let ClientConfig { session, barrier, instance, .. } = self.config;
         let owned = self.held.iter().copied().collect();
         let (attempt, is_member) = (self.attempt, self.is_member);
@@ -357,7 +429,10 @@ impl Client {
         }
         // Also if it was assigned again meanwhile: then it has to be assigned once more.
         if is_less && self.revoking.is_empty() && self.has_generation() {
-            self.join(now, out);
+            match self.is_by_epochs() {
+                true => self.give_sign(now, out),
+                false => self.join(now, out),
+            }
         }
     }
 
@@ -370,6 +445,13 @@ impl Client {
                 self.phase = Phase::Resting { until: now + self.config.session * STATIC_REST };
             }
         }
+    }
+
+    /// It comes back as another, and keeps what it has.
+    fn return_silently(&mut self, now: Instant, out: &mut Out) {
+        self.is_member = false;
+        self.id.session += 1;
+        self.join(now, out);
     }
 
     fn end_session(&mut self, out: &mut Out) {
@@ -390,6 +472,7 @@ impl Client {
     fn forget(&mut self) -> Vec<Partition> {
         self.barriers += 1;
         self.is_member = false;
+        (self.signed, self.owes_sign) = (None, false);
         self.revoking.clear();
         self.positions.clear();
         core::mem::take(&mut self.held).into_iter().collect()

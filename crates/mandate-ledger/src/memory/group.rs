@@ -7,6 +7,7 @@ use mandate_proto::neli::{Mark, Partition, Renewed};
 use mandate_proto::time::Instant;
 
 use super::assignment::Assignor;
+use super::marks::Marks;
 use super::protocol::{Beat, ClientId, InstanceId, Reply};
 
 /// A member as the coordinator knows it.
@@ -40,10 +41,7 @@ pub(super) struct Group {
     barrier: Option<Instant>,
     /// Clients whose static names others have taken. Kafka tells them apart by ids that it gives itself.
     replaced: BTreeSet<ClientId>,
-    /// The last word on each partition, of any member.
-    marks: BTreeMap<Partition, Mark>,
-    /// What inspections are shown instead, where a coordinator answers that was deposed.
-    old_marks: Option<BTreeMap<Partition, Mark>>,
+    marks: Marks,
 }
 
 /// What a client joins with.
@@ -157,8 +155,8 @@ impl Group {
     ) {
         if self.seats.is_empty() {
             // Kafka forgets an empty group sooner or later, and its generation with it; what was committed is kept for longer.
-            let Group { marks, old_marks, .. } = std::mem::take(self);
-            *self = Group { marks, old_marks, ..Group::default() };
+            let Group { marks, .. } = std::mem::take(self);
+            *self = Group { marks, ..Group::default() };
         }
         if self.barrier.is_some() && self.seats.values().all(|seat| seat.joining) {
             self.complete(now, division, replies);
@@ -209,21 +207,20 @@ impl Group {
     ) -> Renewed {
         match self.alive(id, generation, now) {
             Some(_) => {
-                self.marks.extend(marks.iter().copied());
+                self.marks.keep(marks);
                 Renewed::Accepted
             }
             None => Renewed::Refused,
         }
     }
 
-    /// What was committed last. Anyone may ask.
-    pub(super) fn marks(&self, partitions: &[Partition]) -> Vec<(Partition, Mark)> {
-        let marks = self.old_marks.as_ref().unwrap_or(&self.marks);
-        partitions.iter().filter_map(|one| Some((*one, *marks.get(one)?))).collect()
+    /// What was committed last, of every partition. Anyone may ask.
+    pub(super) fn marks(&self) -> Vec<(Partition, Mark)> {
+        self.marks.all()
     }
 
     pub(super) fn show_old_marks(&mut self, is_old: bool) {
-        self.old_marks = is_old.then(|| self.marks.clone());
+        self.marks.show_old(is_old);
     }
 
     fn alive(&mut self, id: ClientId, generation: u64, now: Instant) -> Option<&Seat> {
@@ -285,6 +282,11 @@ impl Group {
         let holds =
             |seat: &Seat| seat.owned.contains(&partition) || seat.assigned.contains(&partition);
         self.seats.iter().find(|(_, seat)| holds(seat)).map(|(id, _)| *id)
+    }
+
+    /// Whether it waits at the barrier.
+    pub(super) fn is_joining(&self, id: ClientId) -> bool {
+        self.seats.get(&id).is_some_and(|seat| seat.joining)
     }
 
     pub(super) fn generation(&self) -> u64 {

@@ -65,13 +65,14 @@ impl Log {
 mod tests {
     use super::*;
     use mandate_proto::identity::{Lifetime, MemberId};
-    use mandate_proto::neli::{Kind, PROTOCOL};
+    use mandate_proto::neli::{Agreement, Kind, Mode, PROTOCOL};
 
     const P0: Partition = Partition::new(0);
 
     fn record(sent_nanos: u64) -> Record {
         let (member, life) = (MemberId::new(1), Lifetime::new(1));
-        Record { protocol: PROTOCOL, member, life, sent_nanos, kind: Kind::Beat }
+        let agreement = Agreement { partitions: 1, roles: 1, mode: Mode::Exclusive };
+        Record { protocol: PROTOCOL, member, life, sent_nanos, kind: Kind::Beat, agreement }
     }
 
     #[test]

@@ -9,18 +9,21 @@
 //! commits that are refused to members of an old generation and to strangers, and to nobody else whatever partitions
 //! they are about, incremental revocation, a
 //! generation that begins anew with an empty group, static membership that takes effect at once. Groups
-//! and offsets survive a restart of the broker; sessions begin anew with it, as on Kafka.
+//! and offsets survive a restart of the broker; sessions begin anew with it, as on Kafka. Groups are coordinated by generations,
+//! as in Kafka's classic protocol, or by member epochs, as in its consumer protocol ([`Coordination`]).
 
 mod assignment;
 mod broker;
 mod client;
+mod epochs;
 mod group;
 mod log;
+mod marks;
 mod protocol;
 mod service;
 
 pub use assignment::Assignor;
-pub use broker::{Broker, BrokerConfig};
+pub use broker::{Broker, BrokerConfig, Coordination};
 pub use client::{Client, ClientConfig, Outgoing};
 pub use log::Log;
 pub use protocol::{Beat, Call, ClientId, Fetched, GroupId, InstanceId, Reply, Side};

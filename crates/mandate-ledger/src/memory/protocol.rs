@@ -57,6 +57,19 @@ pub enum Call {
         /// In which generation.
         generation: u64,
     },
+    /// A sign of life in a group that is coordinated by epochs; the first is the join.
+    Sign {
+        /// Rises with each: an answer to another than the last tells nothing.
+        attempt: u32,
+        /// The epoch that it was told last; 0 if it joins.
+        epoch: u64,
+        /// How long a silence may last.
+        session: Duration,
+        /// How long it may take to let go of partitions.
+        barrier: Duration,
+        /// What it has not released.
+        owned: Vec<Partition>,
+    },
     /// To keep marks, as a member: a renewal, or last words.
     Commit {
         /// Its name, if an answer is wanted.
@@ -70,8 +83,6 @@ pub enum Call {
     Inspect {
         /// Its name.
         id: RequestId,
-        /// Of which partitions.
-        partitions: Vec<Partition>,
     },
     /// To be no member any more.
     Leave,
@@ -149,6 +160,15 @@ pub enum Reply {
     },
     /// To a sign of life.
     Beat(Beat),
+    /// To a sign of life in a group that is coordinated by epochs.
+    Reconciled {
+        /// To which.
+        attempt: u32,
+        /// The member's epoch.
+        epoch: u64,
+        /// What it is to have: it lets go of everything else.
+        assigned: Vec<Partition>,
+    },
     /// To a renewal.
     Renewed {
         /// Which.

@@ -19,6 +19,7 @@ use mandate_peer::{Peer, PeerSetup};
 use mandate_proto::identity::MemberId;
 use mandate_proto::pole::member::Config as ElectionConfig;
 use mandate_runtime::Start;
+use openraft::error::{ClientWriteError, RaftError};
 use openraft::{BasicNode, Config, Raft};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use store::{Log, Machine, Network, Types};
@@ -30,12 +31,17 @@ pub(crate) type Everyone = Arc<OnceLock<BTreeMap<u64, Member>>>;
 
 pub(crate) struct Member {
     pub(crate) raft: Raft<Types>,
-    driver: Driver<Types>,
+    pub(crate) driver: Driver<Types>,
     pub(crate) peer: Peer,
+    everyone: Everyone,
 }
 
+/// Why a write was not carried out here.
+type Refused = RaftError<u64, ClientWriteError<u64, BasicNode>>;
+
 // adopt: one more message of the service's RPC
-struct Rpc(Everyone);
+// The other side has to know for certain who asks: connections with certificates, in a service of several processes.
+struct Rpc(Everyone, MemberId);
 
 impl Messenger for Rpc {
     async fn ask(
@@ -45,7 +51,7 @@ impl Messenger for Rpc {
     ) -> Result<Answer, Box<dyn Error + Send + Sync>> {
         let everyone = self.0.get().ok_or("not started yet")?;
         let member = everyone.get(&u64::from(to.get())).ok_or("no such member")?;
-        Ok(member.driver.answer(request).await)
+        Ok(member.driver.answer(self.1, request).await)
     }
 }
 // adopt
@@ -64,18 +70,40 @@ impl Member {
         let members = (1..=3).map(|id| (MemberId::new(id), u64::from(id))).collect();
         let config = DriverConfig::default();
         let me = MemberId::new(id);
-        let driver =
-            Driver::start(raft.clone(), peer.election(), me, members, Rpc(everyone), config)?;
+        let rpc = Rpc(everyone.clone(), me);
+        let driver = Driver::start(raft.clone(), peer.election(), me, members, rpc, config)?;
         // adopt
-        Ok(Member { raft, driver, peer })
+        Ok(Member { raft, driver, peer, everyone })
     }
 
+    // adopt: writes wait while leadership moves, and go where it is then
     async fn write(&self, line: String) -> Result<u64, Box<dyn Error>> {
-        // adopt: writes wait here while leadership moves
-        let _pass = self.driver.gate().enter().await;
-        // adopt
-        Ok(self.raft.client_write(line).await?.data)
+        let everyone = self.everyone.get().ok_or("not started yet")?;
+        let mut asked = self;
+        loop {
+            let error = match asked.write_here(line.clone()).await {
+                Ok(number) => return Ok(number),
+                Err(error) => error,
+            };
+            // Another leads. Whoever was deposed while a write was under way says this, too, and it may have been
+            // carried out: where that matters, number the writes, as the key-value service does.
+            let Some(forward) = error.forward_to_leader() else { return Err(error.into()) };
+            match forward.leader_id.and_then(|leader| everyone.get(&leader)) {
+                // In a service of several processes: a call to that one.
+                Some(leader) => asked = leader,
+                // Nobody leads, as far as that one knows: until its Raft has something new.
+                None => asked.raft.metrics().changed().await?,
+            }
+        }
     }
+
+    pub(crate) async fn write_here(&self, line: String) -> Result<u64, Refused> {
+        let pass = self.driver.gate().enter().await;
+        let written = self.raft.client_write(line).await;
+        drop(pass);
+        written.map(|written| written.data)
+    }
+    // adopt
 }
 
 #[tokio::main]
@@ -91,7 +119,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     members[&leader].peer.election().transfer(MemberId::new(next as u32)).await?;
     led_by(members, Some(next)).await?;
     println!("p{next} leads {:?} later", began.elapsed());
-    println!("line {}", members[&next].write("world".into()).await?);
+    // At the one that led before: it is passed on.
+    println!("line {}", members[&leader].write("world".into()).await?);
     for member in members.values() {
         member.peer.shutdown().await;
         member.raft.shutdown().await?;

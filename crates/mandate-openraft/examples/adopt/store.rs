@@ -15,7 +15,7 @@ use openraft::raft::{
 use openraft::storage::{LogFlushed, RaftLogStorage, RaftStateMachine};
 use openraft::{
     BasicNode, Entry, EntryPayload, LogId, LogState, Raft, RaftLogReader, RaftSnapshotBuilder,
-    Snapshot, SnapshotMeta, StorageError, StoredMembership, Vote,
+    Snapshot, SnapshotMeta, StorageError, StorageIOError, StoredMembership, Vote,
 };
 
 use super::Everyone;
@@ -99,19 +99,32 @@ impl RaftLogStorage<Types> for Log {
     }
 }
 
-/// The lines. Snapshots are empty: the example is over before one is needed.
+/// The lines: how many there are.
 #[derive(Default)]
 pub(crate) struct Machine {
     lines: u64,
     applied: Option<LogId<u64>>,
     membership: StoredMembership<u64, BasicNode>,
+    /// The last snapshot, for followers that lag further than the log reaches back. A service's is on disk.
+    snapshot: Arc<Mutex<Option<Made>>>,
 }
 
-pub(crate) struct Builder(SnapshotMeta<u64, BasicNode>);
+/// A snapshot: what it is, and the lines in it.
+type Made = (SnapshotMeta<u64, BasicNode>, u64);
+
+pub(crate) struct Builder {
+    made: Made,
+    place: Arc<Mutex<Option<Made>>>,
+}
+
+fn as_snapshot((meta, lines): Made) -> Snapshot<Types> {
+    Snapshot { meta, snapshot: Box::new(Cursor::new(lines.to_le_bytes().to_vec())) }
+}
 
 impl RaftSnapshotBuilder<Types> for Builder {
     async fn build_snapshot(&mut self) -> Stored<Snapshot<Types>> {
-        Ok(Snapshot { meta: self.0.clone(), snapshot: Box::default() })
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.made.clone());
+        Ok(as_snapshot(self.made.clone()))
     }
 }
 
@@ -144,11 +157,12 @@ impl RaftStateMachine<Types> for Machine {
     }
 
     async fn get_snapshot_builder(&mut self) -> Builder {
-        Builder(SnapshotMeta {
+        let meta = SnapshotMeta {
             last_log_id: self.applied,
             last_membership: self.membership.clone(),
-            snapshot_id: "empty".into(),
-        })
+            snapshot_id: format!("{:?}", self.applied),
+        };
+        Builder { made: (meta, self.lines), place: self.snapshot.clone() }
     }
 
     async fn begin_receiving_snapshot(&mut self) -> Stored<Box<Cursor<Vec<u8>>>> {
@@ -158,15 +172,21 @@ impl RaftStateMachine<Types> for Machine {
     async fn install_snapshot(
         &mut self,
         meta: &SnapshotMeta<u64, BasicNode>,
-        _: Box<Cursor<Vec<u8>>>,
+        received: Box<Cursor<Vec<u8>>>,
     ) -> Stored<()> {
+        let damaged = |_| StorageIOError::read_snapshot(None, &std::fmt::Error);
+        let bytes: [u8; 8] = received.into_inner().try_into().map_err(damaged)?;
+        self.lines = u64::from_le_bytes(bytes);
         self.applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
+        let made = Some((meta.clone(), self.lines));
+        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = made;
         Ok(())
     }
 
     async fn get_current_snapshot(&mut self) -> Stored<Option<Snapshot<Types>>> {
-        Ok(None)
+        let kept = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Ok(kept.map(as_snapshot))
     }
 }
 

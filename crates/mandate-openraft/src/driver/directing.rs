@@ -8,34 +8,54 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use mandate_proto::identity::MemberId;
 use mandate_proto::oracle::quorum;
-use mandate_runtime::{Election, ElectionState, Mandate, Observer};
-use openraft::{Raft, RaftTypeConfig};
+use mandate_runtime::{Election, ElectionState, Mandate, Observer, Resigner};
+use openraft::RaftTypeConfig;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::orders::{Answer, Messenger, Order, Request};
-use super::{DriverStatus, Shared};
+use super::{DriverStatus, Ended, Shared};
 use crate::direction::{Direction, Report, Situation, Step};
 
 /// Once a quorum has answered, how much longer the others are waited for: at least this, and as long as the quorum
 /// took. A member that is dead would otherwise hold up the election that its death has called for.
 const GRACE: Duration = Duration::from_millis(5);
 
+/// Between two mandates that a member without a Raft gives back: where nobody else can lead, it is elected again and again.
+const WITHDRAWS: Duration = Duration::from_secs(1);
+
 pub(super) struct Directing<C: RaftTypeConfig, M> {
     shared: Arc<Shared<C>>,
     /// Not the handle itself: a driver must not keep an election going that the service has let go.
     observer: Observer,
+    resigner: Resigner,
     messenger: M,
 }
 
 impl<C: RaftTypeConfig, M: Messenger> Directing<C, M> {
     pub(super) fn new(shared: Arc<Shared<C>>, election: &Election, messenger: M) -> Self {
-        Directing { shared, observer: election.observer(), messenger }
+        let (observer, resigner) = (election.observer(), election.resigner());
+        Directing { shared, observer, resigner, messenger }
     }
 
     pub(super) async fn run(self) {
+        let _end = AtTheEnd(self.shared.clone());
+        let ended = self.drive().await;
+        self.tell(|status| (status.directs, status.ended) = (None, Some(ended)));
+        if ended == Ended::Raft {
+            let reason = self.shared.node.failure().unwrap_or_else(|| "it does not say why".into());
+            tracing::error!(
+                %reason,
+                "Raft has ended: the mandate is given back, and so is every later one. Mend the reason and start this \
+                 member again"
+            );
+            self.withdraw().await;
+        }
+    }
+
+    /// Drives, until there is nothing to drive any more or nobody to drive for.
+    async fn drive(&self) -> Ended {
         let raft = &self.shared.node.raft;
-        let _restored = OwnElectionsAtTheEnd(raft.clone());
         let mut state = self.observer.state();
         let mut metrics = raft.server_metrics();
         let mut direction = None;
@@ -44,7 +64,10 @@ impl<C: RaftTypeConfig, M: Messenger> Directing<C, M> {
             metrics.borrow_and_update();
             let (mandate, stopped) = standing(&mut state);
             if stopped {
-                return;
+                return Ended::Election;
+            }
+            if self.shared.node.failure().is_some() {
+                return Ended::Raft;
             }
             let pause = match mandate {
                 Some(mandate) => self.round(&mandate, &mut direction).await,
@@ -56,8 +79,25 @@ impl<C: RaftTypeConfig, M: Messenger> Directing<C, M> {
             };
             tokio::select! {
                 () = sleep(pause) => {}
-                changed = state.changed() => if changed.is_err() { return },
-                changed = metrics.changed() => if changed.is_err() { return },
+                changed = state.changed() => if changed.is_err() { return Ended::Election },
+                changed = metrics.changed() => if changed.is_err() { return Ended::Raft },
+            }
+        }
+    }
+
+    /// Gives back the mandate, and each that comes after it, until the election ends.
+    async fn withdraw(&self) {
+        let mut state = self.observer.state();
+        loop {
+            let (mandate, stopped) = standing(&mut state);
+            if stopped {
+                return;
+            }
+            if let Some(mandate) = mandate {
+                self.resigner.give_back(&mandate).await;
+                sleep(WITHDRAWS).await;
+            } else if state.changed().await.is_err() {
+                return;
             }
         }
     }
@@ -210,11 +250,14 @@ fn standing(state: &mut watch::Receiver<ElectionState>) -> (Option<Mandate>, boo
     (mandate, matches!(*state, ElectionState::Stopped))
 }
 
-/// Leaves Raft to itself, however the driver ends.
-struct OwnElectionsAtTheEnd<C: RaftTypeConfig>(Raft<C>);
+/// Leaves Raft to itself and says that it does, however the driver ends.
+struct AtTheEnd<C: RaftTypeConfig>(Arc<Shared<C>>);
 
-impl<C: RaftTypeConfig> Drop for OwnElectionsAtTheEnd<C> {
+impl<C: RaftTypeConfig> Drop for AtTheEnd<C> {
     fn drop(&mut self) {
-        self.0.runtime_config().elect(true);
+        self.0.node.raft.runtime_config().elect(true);
+        self.0.status.send_modify(|status| {
+            status.ended.get_or_insert(Ended::Driver);
+        });
     }
 }

@@ -1,7 +1,8 @@
 //! Drives the leadership of an openraft cluster by the elections of the peer engine.
 //!
 //! Each member of the service has a driver beside its Raft. The driver of the member that holds the mandate directs
-//! ([`direction`](crate::direction)); the others report and obey, unless they know of a later mandate. A move goes
+//! ([`direction`](crate::direction)); the others report and obey, if their own election names that member as the
+//! leader of that term. A move goes
 //! like this: the leader closes its [`Gate`], waits until the writes that have passed are done and the successor has
 //! all of its log, and leads no more; all members release their lease; the successor is elected; the gate opens, and
 //! the writes that waited find the new leader. Nothing is lost on the way, and nothing fails: writes are late by a
@@ -10,21 +11,26 @@
 //! While a driver directs, Raft's own timeouts elect nobody. They do again when the driver is dropped, stops or
 //! panics, and when for [`patience`](DriverConfig::patience) nobody has said that Raft is led
 //! ([`watchdog`](crate::watchdog)).
+//!
+//! A driver whose Raft has ended (a storage error, a panic) gives the mandate back at once, and every later one: who
+//! cannot lead Raft must not keep others from it. It answers no request any more, and [`Driver::ended`] returns.
 
 mod config;
 mod directing;
 mod gate;
 mod node;
 mod orders;
+mod standing;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mandate_proto::identity::MemberId;
-use mandate_runtime::Election;
 use mandate_runtime::clock::Clock;
+use mandate_runtime::{Election, Observer};
 use openraft::{Raft, RaftTypeConfig};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -48,6 +54,29 @@ pub struct DriverStatus {
     pub own_elections: bool,
     /// How often this member has taken over from a leader that stood aside, since the start.
     pub moves: u64,
+    /// Why it drives no more; `None` while it does.
+    pub ended: Option<Ended>,
+}
+
+/// Why a driver drives no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Raft has ended. The member does not lead any more, and cannot: end the process, and mend what ended Raft.
+    Raft,
+    /// The election was shut down.
+    Election,
+    /// The driver itself has failed, or was dropped.
+    Driver,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Ended::Raft => "Raft has ended",
+            Ended::Election => "the election was shut down",
+            Ended::Driver => "the driver has ended",
+        })
+    }
 }
 
 /// Why a driver was not started. Raft elects by its own timeouts, as before.
@@ -84,7 +113,7 @@ pub enum NotDriven {
 ///         to: MemberId,
 ///         request: Request,
 ///     ) -> Result<Answer, Box<dyn Error + Send + Sync>> {
-///         // As one more message of its own; the other side calls `Driver::answer`.
+///         // As one more message of its own; the other side calls `Driver::answer` with the member that asks.
 ///         send(to, request).await
 ///     }
 /// }
@@ -99,8 +128,10 @@ pub enum NotDriven {
 /// where
 ///     C: RaftTypeConfig<Responder = openraft::impls::OneshotResponder<C>>,
 /// {
-///     let _pass = driver.gate().enter().await;
+///     let pass = driver.gate().enter().await;
 ///     let written = raft.client_write(command).await;
+///     drop(pass);
+///     // If another leads by now, `written` says who (ForwardToLeader): send it there.
 ///     # let _ = written;
 /// }
 /// ```
@@ -138,6 +169,7 @@ impl<C: RaftTypeConfig> Driver<C> {
             clock,
             watchdog: Mutex::new(Watchdog::new(config.patience, clock.now())),
             latest: AtomicU64::new(0),
+            observer: election.observer(),
             status: watch::Sender::new(DriverStatus::default()),
         });
         let task = tokio::spawn(Directing::new(shared.clone(), election, messenger).run());
@@ -149,9 +181,19 @@ impl<C: RaftTypeConfig> Driver<C> {
         &self.shared.gate
     }
 
-    /// Answers what another member's driver asks.
-    pub async fn answer(&self, request: Request) -> Answer {
-        self.shared.answer(request).await
+    /// Answers what another member's driver asks. `from` is the member that asks, and the service's RPC must have made
+    /// sure of that. What it asks is done only if this member's own election names it as the leader of that term; a
+    /// term that the election has not heard of is waited for, for half of
+    /// [`answer_within`](DriverConfig::answer_within), and then refused.
+    pub async fn answer(&self, from: MemberId, request: Request) -> Answer {
+        self.shared.answer(from, request).await
+    }
+
+    /// Waits until it drives no more, and says why.
+    pub async fn ended(&self) -> Ended {
+        let mut status = self.status();
+        let ended = status.wait_for(|status| status.ended.is_some()).await;
+        ended.ok().and_then(|status| status.ended).unwrap_or(Ended::Driver)
     }
 
     /// What it does, to watch.
@@ -180,11 +222,19 @@ struct Shared<C: RaftTypeConfig> {
     watchdog: Mutex<Watchdog>,
     /// The highest term of a mandate that anything was asked under.
     latest: AtomicU64,
+    observer: Observer,
     status: watch::Sender<DriverStatus>,
 }
 
 impl<C: RaftTypeConfig> Shared<C> {
-    async fn answer(self: &Arc<Self>, request: Request) -> Answer {
+    async fn answer(self: &Arc<Self>, from: MemberId, request: Request) -> Answer {
+        if self.node.failure().is_some() {
+            return Answer::Refused(Refusal::Stopped);
+        }
+        let wait = self.config.answer_within / 2;
+        if let Err(refusal) = standing::of(&self.observer, from, request.term, wait).await {
+            return Answer::Refused(refusal);
+        }
         let latest = self.latest.fetch_max(request.term, Ordering::AcqRel);
         if request.term < latest {
             return Answer::Refused(Refusal::Superseded { term: latest });
@@ -215,6 +265,9 @@ impl<C: RaftTypeConfig> Shared<C> {
         if to == self.node.me || self.node.node_of(to).is_none() {
             return Answer::Refused(Refusal::NoSuchMember);
         }
+        let Some(led) = self.node.leading_term() else {
+            return Answer::Refused(Refusal::NotLeading);
+        };
         if self.node.progress(to).is_none() {
             return Answer::Refused(Refusal::NotLeading);
         }
@@ -228,7 +281,7 @@ impl<C: RaftTypeConfig> Shared<C> {
         let released = self.node.release(to).await;
         let shared = self.clone();
         tokio::spawn(async move {
-            shared.wait_for(shared.config.hold, || shared.node.leader().is_some()).await;
+            shared.wait_for(shared.config.hold, || shared.node.is_led_after(led)).await;
             drop(closed);
         });
         done(released)

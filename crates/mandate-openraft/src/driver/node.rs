@@ -62,6 +62,25 @@ impl<C: RaftTypeConfig> Node<C> {
         self.member_of(&leader?)
     }
 
+    /// The term in which this member leads, as its Raft says last.
+    pub(super) fn leading_term(&self) -> Option<u64> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow();
+        (metrics.state == ServerState::Leader).then_some(metrics.current_term)
+    }
+
+    /// Whether somebody is known to lead since this member has led in that term and stood aside. What Raft publishes
+    /// lags behind what it has done: right after it stood aside, it may still name this member, in that very term.
+    pub(super) fn is_led_after(&self, led: u64) -> bool {
+        let term = self.raft.metrics().borrow().current_term;
+        follows(self.me, led, self.leader(), term)
+    }
+
+    /// Why Raft has ended, if it has.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.raft.metrics().borrow().running_state.as_ref().err().map(ToString::to_string)
+    }
+
     /// How far this member is.
     pub(super) fn report(&self) -> Report {
         let last = self.raft.data_metrics().borrow().last_log.clone();
@@ -153,5 +172,24 @@ impl<C: RaftTypeConfig> Node<C> {
             Ok(_) => Ok(()),
             Err(error) => error.into_fatal().map_or(Ok(()), Err),
         }
+    }
+}
+
+/// Whether a leader, in a term, is another one than `me` in the term `led`.
+fn follows(me: MemberId, led: u64, leader: Option<MemberId>, term: u64) -> bool {
+    leader.is_some_and(|leader| leader != me || term > led)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gate_stays_closed_while_the_old_leader_is_named() {
+        let (me, other) = (MemberId::new(1), MemberId::new(2));
+        assert!(!follows(me, 7, Some(me), 7), "what was published before it stood aside");
+        assert!(!follows(me, 7, None, 8), "nobody is elected yet");
+        assert!(follows(me, 7, Some(other), 9));
+        assert!(follows(me, 7, Some(me), 9), "it was elected again");
     }
 }

@@ -53,6 +53,9 @@ pub enum Answer {
 /// Why something is not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
+    /// The member's own election does not name the asker as the leader of that term: it has not heard of it yet, or it
+    /// never will.
+    NotElected,
     /// A later mandate is known.
     Superseded {
         /// Its term.
@@ -72,7 +75,9 @@ pub enum Refusal {
 ///
 /// It may lose them or fail, and need not keep their order. It should answer or fail within seconds; the driver
 /// does not wait longer than its configuration says. The receiving side hands a request to
-/// [`Driver::answer`](crate::Driver::answer).
+/// [`Driver::answer`](crate::Driver::answer), with the member that sent it. It must know who that is: the connection is
+/// authenticated (TLS with certificates, for instance). A stranger that could pass for a member could have leaders
+/// elected and deposed.
 pub trait Messenger: Send + Sync + 'static {
     /// Asks a member.
     fn ask(

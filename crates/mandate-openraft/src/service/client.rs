@@ -1,19 +1,28 @@
 //! A client: asks any member, and another when that one does not answer.
+//!
+//! Before its first write it registers: the service gives it a number of its own, and remembers its last write under
+//! that. So a write can be repeated until its outcome is known. The service forgets clients when
+//! 100,000 others have written since. What a forgotten client asks for is not carried out; if it was certainly not
+//! carried out before, the client registers again and repeats it, and otherwise says that its outcome is unknown.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
+use mandate_peer::links::{Identity, StreamTls};
 use mandate_proto::identity::MemberId;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::link::Link;
+use super::link::{Link, Service};
 use super::types::{Command, Operation, Outcome, check_key};
-use super::wire::{Reply, Request, Status, Way};
+use super::wire::{self, Lane, Reply, Request, Status, Way};
 
 /// How long one member is waited for before another is asked, at most.
 const ATTEMPT: Duration = Duration::from_secs(2);
+
+/// With no more time than this left, nothing is begun.
+const LEAST: Duration = Duration::from_millis(200);
 
 /// How long after all was tried it is tried again.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -24,6 +33,13 @@ pub enum RequestError {
     /// A write may have been carried out or not. Repeating it by [`Client::repeat`] is safe.
     #[error("it may have been carried out or not: {0}")]
     Unknown(String),
+    /// A write may have been carried out or not, and the service has forgotten this client since: repeating it does not
+    /// tell. Read what is there.
+    #[error(
+        "it may have been carried out or not, and nobody knows any more: so many other clients have written since. \
+         Read what is there"
+    )]
+    Expired,
     /// Nothing was changed, and nothing read.
     #[error("it was not carried out: {0}")]
     Failed(String),
@@ -33,33 +49,41 @@ pub enum RequestError {
 pub struct Client {
     links: BTreeMap<u64, Link>,
     preferred: u64,
-    id: u64,
+    /// What the service knows it by; `None` until its first write.
+    id: Option<u64>,
     last: Option<Command>,
+    /// Whether the last write may have been carried out already.
+    in_doubt: bool,
     number: u64,
     within: Duration,
 }
 
 impl Client {
-    /// A client of the service with these members that asks `preferred` first, and gives up after `within`.
+    /// A client of the service with these members that asks `preferred` first, and gives up after `within`. Its identity
+    /// is a certificate that names somebody of the service (`client.SERVICE.mandate`), or a member's.
     ///
     /// # Errors
     ///
-    /// If the system gives no random number, which a client needs to be told from others.
+    /// If the identity cannot be used.
     pub fn new(
         service: &str,
         addresses: &BTreeMap<MemberId, String>,
+        identity: &Identity,
         preferred: MemberId,
         within: Duration,
     ) -> io::Result<Self> {
+        let tls = StreamTls::new(identity, service, wire::PROTOCOL).map_err(io::Error::other)?;
+        let service = Service { name: service.into(), tls };
         let link = |(id, address): (&MemberId, &String)| {
-            let node = u64::from(id.get());
-            (node, Link::new(address.as_str().into(), service, node))
+            let link = Link::new(address.as_str().into(), &service, *id, Lane::Requests);
+            (u64::from(id.get()), link)
         };
         Ok(Client {
             links: addresses.iter().map(link).collect(),
             preferred: u64::from(preferred.get()),
-            id: getrandom::u64().map_err(io::Error::from)?,
+            id: None,
             last: None,
+            in_doubt: false,
             number: 0,
             within,
         })
@@ -95,9 +119,40 @@ impl Client {
     /// Writes under a new number.
     async fn write(&mut self, operation: Operation) -> Result<Outcome, RequestError> {
         operation.check().map_err(|error| RequestError::Failed(error.to_string()))?;
+        let client = match self.id {
+            Some(id) => id,
+            None => self.register().await?,
+        };
         self.number += 1;
-        self.last = Some(Command { client: self.id, number: self.number, operation });
-        self.repeat().await
+        self.last = Some(Command { client, number: self.number, operation });
+        self.in_doubt = false;
+        match self.repeat().await {
+            // Nothing of it was carried out, so it may be asked for by the same client under another number.
+            Err(RequestError::Expired) if !self.in_doubt => {
+                let client = self.register().await?;
+                self.number = 1;
+                if let Some(last) = &mut self.last {
+                    (last.client, last.number) = (client, 1);
+                }
+                self.repeat().await
+            }
+            result => result,
+        }
+    }
+
+    /// Has the service give this client a number. Doing so twice does no harm.
+    async fn register(&mut self) -> Result<u64, RequestError> {
+        let command = Command { client: 0, number: 0, operation: Operation::Register };
+        let reply = self.ask(|way| Request::Write { command: command.clone(), way }).await;
+        match reply {
+            Ok(Reply::Written(Outcome::Registered(id))) => {
+                (self.id, self.number) = (Some(id), 0);
+                Ok(id)
+            }
+            Ok(other) => Err(RequestError::Failed(format!("a strange answer: {other:?}"))),
+            // The write itself was not asked for yet.
+            Err(error) => Err(RequestError::Failed(error.to_string())),
+        }
     }
 
     /// Asks for the last write once more, under the same number: if it was carried out already, it is not again,
@@ -106,10 +161,15 @@ impl Client {
         let Some(command) = self.last.clone() else {
             return Err(RequestError::Failed("there is nothing to repeat".into()));
         };
-        let reply = self.ask(|way| Request::Write { command: command.clone(), way }).await?;
+        let reply = self.ask(|way| Request::Write { command: command.clone(), way }).await;
         match reply {
-            Reply::Written(outcome) => Ok(outcome),
-            other => Err(RequestError::Unknown(format!("a strange answer: {other:?}"))),
+            Ok(Reply::Written(Outcome::Expired)) => {
+                self.id = None;
+                Err(RequestError::Expired)
+            }
+            Ok(Reply::Written(outcome)) => Ok(outcome),
+            Ok(other) => Err(RequestError::Unknown(format!("a strange answer: {other:?}"))),
+            Err(error) => Err(error),
         }
     }
 
@@ -121,9 +181,8 @@ impl Client {
         match reply {
             Ok(Reply::Value(value)) => Ok(value),
             Ok(other) => Err(RequestError::Failed(format!("a strange answer: {other:?}"))),
-            Err(RequestError::Unknown(reason) | RequestError::Failed(reason)) => {
-                Err(RequestError::Failed(reason))
-            }
+            Err(RequestError::Unknown(reason)) => Err(RequestError::Failed(reason)),
+            Err(error) => Err(error),
         }
     }
 
@@ -164,16 +223,22 @@ impl Client {
             let others = self.links.keys().copied().filter(|id| *id != self.preferred);
             let order: Vec<u64> = [self.preferred].into_iter().chain(others).collect();
             for (id, link) in order.into_iter().filter_map(|id| Some((id, self.links.get(&id)?))) {
-                let left = until.saturating_duration_since(Instant::now()).min(ATTEMPT);
-                if left.is_zero() {
+                let left = until.saturating_duration_since(Instant::now());
+                // Too little is left for an answer to come of it.
+                if left <= (self.within / 8).min(LEAST) {
+                    self.in_doubt |= unknown.is_some();
                     return Err(unknown.map_or(RequestError::Failed(failed), RequestError::Unknown));
                 }
-                let way = Way { passed_on: false, within_ms: left.as_millis() as u32 };
+                let left = left.min(ATTEMPT);
+                // A member that cannot do it says why, before it is given up here.
+                let within_ms = u32::try_from((left * 9 / 10).as_millis()).unwrap_or(u32::MAX);
+                let way = Way { passed_on: false, within_ms };
                 match timeout_at(Instant::now() + left, link.call(request(way))).await {
                     Ok(Ok(Reply::Refused(reason))) => failed = reason,
                     Ok(Ok(Reply::Unknown(reason))) => unknown = Some(reason),
                     Ok(Ok(reply)) => {
                         self.preferred = id;
+                        self.in_doubt |= unknown.is_some();
                         return Ok(reply);
                     }
                     Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {

@@ -15,7 +15,7 @@ impl StoreBuilder<Kv, Log, Machine, TempDir> for OnDisk {
     async fn build(&self) -> Result<(TempDir, Log, Machine), StorageError<u64>> {
         let failed = |error: std::io::Error| StorageIOError::read(&error);
         let directory = tempfile::tempdir().map_err(failed)?;
-        let log = Log::open(&directory.path().join("log.redb"), None).map_err(failed)?;
+        let log = Log::create(&directory.path().join("log.redb"), 1, None).map_err(failed)?;
         let snapshots = Snapshots::new(&directory.path().join("snapshots")).map_err(failed)?;
         let machine = Machine::open(snapshots).map_err(failed)?;
         Ok((directory, log, machine))

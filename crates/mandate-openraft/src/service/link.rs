@@ -1,6 +1,6 @@
 //! A connection to a member, kept: made when it is first needed, and again after it broke.
 //!
-//! There is one for each pair and direction of asking. Calls are sent in the order in which they were made, and
+//! There is one for each pair, direction of asking and [`Lane`]. Calls are sent in the order in which they were made, and
 //! a connection that breaks fails what was under way on it, so that nothing is sent twice. Order is kept within a
 //! connection: what was sent last on one that broke may still be read while the next one is used. Raft, the driver
 //! and clients' numbers all allow for that.
@@ -12,11 +12,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
+use mandate_peer::links::StreamTls;
+use mandate_proto::identity::MemberId;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
-use super::wire::{self, Call, Hello, Reply, Request, Return};
+use super::wire::{self, Call, Hello, Lane, Reply, Request, Return};
 
 /// Calls that wait to be sent; then whoever has more waits.
 const QUEUE: usize = 64;
@@ -28,7 +32,7 @@ const UNDER_WAY: usize = 1024;
 /// lasted would otherwise leave it to TCP's own patience, which is minutes.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// How long making a connection may take.
+/// How long making a connection may take, TLS included.
 const CONNECT: Duration = Duration::from_secs(2);
 
 /// How long after a connection could not be made none is tried: whoever asks is told at once instead.
@@ -40,6 +44,22 @@ type Answered = oneshot::Sender<io::Result<Reply>>;
 /// What comes of a question that was sent. If it fails, whether the question has been acted upon is not known.
 pub(crate) type Answer = Pin<Box<dyn Future<Output = io::Result<Reply>> + Send>>;
 
+/// Which service, and who one is there.
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    /// Its name, which certificates carry.
+    pub(crate) name: Arc<str>,
+    pub(crate) tls: StreamTls,
+}
+
+/// Who is called, and how.
+struct Callee {
+    address: Arc<str>,
+    tls: StreamTls,
+    member: MemberId,
+    hello: Hello,
+}
+
 /// A way to ask a member. Cheap to clone; the connection ends with the last of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
@@ -48,11 +68,12 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// A link to whoever listens at `address`, which should be member `to` of that service.
-    pub(crate) fn new(address: Arc<str>, service: &str, to: u64) -> Self {
+    /// A link to member `to`, which is at `address`.
+    pub(crate) fn new(address: Arc<str>, tls: &Service, to: MemberId, lane: Lane) -> Self {
         let (calls, waiting) = mpsc::channel(QUEUE);
-        let hello = Hello { version: wire::VERSION, service: service.into(), to };
-        tokio::spawn(keep(address, hello, waiting));
+        let (version, service) = (wire::VERSION, tls.name.to_string());
+        let hello = Hello { version, service, to: to.get().into(), lane };
+        tokio::spawn(keep(Callee { address, tls: tls.tls.clone(), member: to, hello }, waiting));
         Link { calls, under_way: Arc::new(Semaphore::new(UNDER_WAY)) }
     }
 
@@ -77,7 +98,8 @@ fn ended() -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, "the connection has ended")
 }
 
-async fn keep(address: Arc<str>, hello: Hello, mut waiting: mpsc::Receiver<(Request, Answered)>) {
+async fn keep(callee: Callee, mut waiting: mpsc::Receiver<(Request, Answered)>) {
+    let address = &callee.address;
     let mut failed: Option<(Instant, io::ErrorKind)> = None;
     while let Some((request, answered)) = waiting.recv().await {
         if let Some((at, kind)) = failed
@@ -86,7 +108,7 @@ async fn keep(address: Arc<str>, hello: Hello, mut waiting: mpsc::Receiver<(Requ
             let _ = answered.send(Err(kind.into()));
             continue;
         }
-        match connect(&address, &hello).await {
+        match callee.connect().await {
             Ok(frames) => {
                 failed = None;
                 if let Err(error) = exchange(frames, (request, answered), &mut waiting).await {
@@ -94,6 +116,7 @@ async fn keep(address: Arc<str>, hello: Hello, mut waiting: mpsc::Receiver<(Requ
                 }
             }
             Err(error) => {
+                tracing::debug!(%address, %error, "cannot connect");
                 failed = Some((Instant::now(), error.kind()));
                 let _ = answered.send(Err(error));
             }
@@ -101,21 +124,25 @@ async fn keep(address: Arc<str>, hello: Hello, mut waiting: mpsc::Receiver<(Requ
     }
 }
 
-async fn connect(address: &str, hello: &Hello) -> io::Result<wire::Frames<TcpStream>> {
-    let making = async {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
-        let mut frames = wire::frames(stream);
-        frames.send(wire::encode(hello)?).await?;
-        Ok(frames)
-    };
-    timeout(CONNECT, making).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+impl Callee {
+    async fn connect(&self) -> io::Result<wire::Frames<TlsStream<TcpStream>>> {
+        let making = async {
+            let stream = TcpStream::connect(&*self.address).await?;
+            stream.set_nodelay(true)?;
+            let name = self.tls.name_of(self.member).map_err(io::Error::other)?;
+            let stream = TlsConnector::from(self.tls.dials()).connect(name, stream).await?;
+            let mut frames = wire::frames(stream);
+            frames.send(wire::encode(&self.hello)?).await?;
+            Ok(frames)
+        };
+        timeout(CONNECT, making).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    }
 }
 
 /// Sends calls and passes answers on, until the connection breaks. What was under way then fails, because its
 /// answers can go nowhere. Neither waits for the other: two members that both waited to send would wait for ever.
 async fn exchange(
-    frames: wire::Frames<TcpStream>,
+    frames: wire::Frames<TlsStream<TcpStream>>,
     first: (Request, Answered),
     waiting: &mut mpsc::Receiver<(Request, Answered)>,
 ) -> io::Result<()> {

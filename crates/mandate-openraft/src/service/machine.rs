@@ -6,6 +6,7 @@
 use std::io::{self, Seek};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
@@ -17,19 +18,26 @@ use openraft::{
 use tokio::task::spawn_blocking;
 
 use super::snapshot::{self, Snapshots};
-use super::state::State;
-use super::types::{Kv, Outcomes};
+use super::state::{Frozen, State};
+use super::types::{Kv, Outcomes, bytes_of};
 
 /// The state, for reading.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
     state: Arc<RwLock<State>>,
+    /// Bytes of keys and values that were written since the last snapshot was begun.
+    written: Arc<AtomicU64>,
 }
 
 impl Store {
     /// What a key has. Whether that is current is for the caller to know.
     pub(crate) fn get(&self, key: &str) -> Option<Bytes> {
         self.state.read().unwrap_or_else(PoisonError::into_inner).values.get(key).cloned()
+    }
+
+    /// Bytes of keys and values that were written since the last snapshot was begun.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
     }
 
     fn write<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
@@ -58,11 +66,16 @@ impl Machine {
     pub(crate) fn store(&self) -> Store {
         self.store.clone()
     }
+
+    /// Up to where the log is carried out.
+    pub(crate) fn applied(&self) -> Option<LogId<u64>> {
+        self.store.write(|state| state.applied)
+    }
 }
 
 /// Makes one snapshot.
 pub(crate) struct Builder {
-    state: State,
+    state: Frozen,
     snapshots: Snapshots,
 }
 
@@ -78,7 +91,7 @@ impl RaftSnapshotBuilder<Kv> for Builder {
         };
         let written = spawn_blocking(move || {
             let path = snapshots.unfinished("built");
-            snapshot::write(&path, &meta, &state)?;
+            snapshot::write(&path, &meta, state)?;
             // Opened before it has its name: whatever replaces it there, this is the one that was made.
             let file = std::fs::File::open(&path)?;
             snapshots.adopt(&path)?;
@@ -104,12 +117,14 @@ impl RaftStateMachine<Kv> for Machine {
         I::IntoIter: Send,
     {
         let entries: Vec<_> = entries.into_iter().collect();
+        let bytes: usize = entries.iter().map(bytes_of).sum();
+        self.store.written.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(self.store.write(|state| entries.into_iter().map(|entry| state.apply(entry)).collect()))
     }
 
     async fn get_snapshot_builder(&mut self) -> Builder {
-        // Values are shared, not copied.
-        let state = self.store.write(|state| state.clone());
+        self.store.written.store(0, Ordering::Relaxed);
+        let state = self.store.write(|state| state.freeze());
         Builder { state, snapshots: self.snapshots.clone() }
     }
 
@@ -151,7 +166,9 @@ impl RaftStateMachine<Kv> for Machine {
             Ok(state)
         });
         let state = joined(read.await).map_err(|error| write_error(&error))?;
-        self.store.write(|place| *place = state);
+        let before = self.store.write(|place| std::mem::replace(place, state));
+        // Letting go of millions of keys takes a while.
+        drop(spawn_blocking(move || drop(before)));
         Ok(())
     }
 

@@ -5,16 +5,17 @@ use std::io;
 use std::time::{Duration, Instant as Stopwatch};
 
 use mandate_proto::identity::MemberId;
+use mandate_runtime::durable::DurableFile;
 use mandate_runtime::{Election, ElectionState};
 use openraft::error::{CheckIsLeaderError, RaftError};
 use openraft::{BasicNode, Raft};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::batch::{Batcher, Lost};
+use super::batch::{Batcher, NotWritten, UNCOMMITTED};
 use super::load::Load;
 use super::machine::Store;
 use super::network::Peers;
-use super::types::{Command, Kv, check_key};
+use super::types::{Command, Kv, Outcome, check_key};
 use super::wire::{Reply, Request, Status, Way};
 use crate::direction::Step;
 use crate::driver::Driver;
@@ -51,6 +52,8 @@ pub(crate) struct Member {
     /// If not, it serves only where the election's winner leads.
     pub(crate) interim_serves: bool,
     pub(crate) mutant: Option<Mutant>,
+    /// Locked while it runs.
+    pub(crate) _record: DurableFile,
 }
 
 /// What an attempt came to.
@@ -58,6 +61,8 @@ enum Attempt {
     Answered(Reply),
     /// Ask that one, or wait until one is known.
     Elsewhere(Option<u64>),
+    /// Nothing was done, for this reason. It may pass.
+    NotNow(String),
     /// It may have been carried out.
     Lost(String),
 }
@@ -71,6 +76,11 @@ enum Wanted {
 impl Member {
     fn node(&self) -> u64 {
         u64::from(self.me.get())
+    }
+
+    /// Whether that is another member of the service.
+    pub(crate) fn is_other(&self, member: MemberId) -> bool {
+        self.peers.has(member)
     }
 
     /// Carries out a write, once.
@@ -108,6 +118,7 @@ impl Member {
     async fn try_until(&self, wanted: &Wanted, way: Way, until: Instant) -> Reply {
         let mut metrics = self.raft.server_metrics();
         let mut lost = None;
+        let mut waits = "nobody leads".to_owned();
         loop {
             let leader = metrics.borrow_and_update().current_leader;
             let attempt = match leader {
@@ -119,8 +130,17 @@ impl Member {
                 leader => Attempt::Elsewhere(leader),
             };
             let hint = match attempt {
+                // It was sent before, and may have been carried out then.
+                Attempt::Answered(Reply::Written(Outcome::Expired)) if lost.is_some() => {
+                    return Reply::Unknown("the client is not known any more".into());
+                }
                 Attempt::Answered(reply) => return reply,
                 Attempt::Elsewhere(leader) => leader,
+                Attempt::NotNow(reason) if way.passed_on => return Reply::Refused(reason),
+                Attempt::NotNow(reason) => {
+                    waits = reason;
+                    None
+                }
                 Attempt::Lost(reason) => {
                     lost = Some(reason);
                     None
@@ -134,7 +154,7 @@ impl Member {
                 return match (lost, wanted) {
                     (Some(reason), Wanted::Write(_)) => Reply::Unknown(reason),
                     (Some(reason), Wanted::Read(_)) => Reply::Refused(reason),
-                    (None, _) => Reply::Refused("nobody leads".into()),
+                    (None, _) => Reply::Refused(waits),
                 };
             }
             let pause = AGAIN.min(until - Instant::now());
@@ -149,11 +169,18 @@ impl Member {
 
     /// This member leads, as far as it knows.
     async fn here(&self, wanted: &Wanted, until: Instant) -> Attempt {
+        // openraft's leader goes on appending without a quorum.
+        if self.driver.report().leads.is_none() {
+            return Attempt::NotNow("the leader hears no quorum".into());
+        }
         match wanted {
             Wanted::Write(command) => {
                 match timeout_at(until, self.batcher.write(command.clone())).await {
                     Ok(Ok(outcome)) => Attempt::Answered(Reply::Written(outcome)),
-                    Ok(Err(Lost(reason))) => Attempt::Lost(reason),
+                    Ok(Err(NotWritten::Lost(reason))) => Attempt::Lost(reason),
+                    Ok(Err(NotWritten::Full)) => Attempt::NotNow(format!(
+                        "{UNCOMMITTED} bytes of writes wait for a quorum at the leader"
+                    )),
                     Err(_) => Attempt::Lost("not committed in time".into()),
                 }
             }
@@ -177,6 +204,7 @@ impl Member {
         match timeout_at(until, call).await {
             Ok(Ok(Reply::NotLeading { leader })) => Attempt::Elsewhere(leader),
             Ok(Ok(Reply::Unknown(reason))) => Attempt::Lost(reason),
+            Ok(Ok(Reply::Refused(reason))) => Attempt::NotNow(reason),
             Ok(Ok(reply)) => Attempt::Answered(reply),
             Ok(Err(error)) => Attempt::Lost(format!("the leader does not answer: {error}")),
             Err(_) => Attempt::Lost("the leader did not answer in time".into()),
@@ -189,7 +217,7 @@ impl Member {
         let another = metrics
             .wait_for(|metrics| metrics.current_leader.is_some_and(|current| current != leader));
         tokio::select! {
-            reply = self.peers.call(leader, request) => reply,
+            reply = self.peers.pass_on(leader, request) => reply,
             _ = another => Err(io::Error::other("another leads now")),
         }
     }
@@ -216,10 +244,13 @@ impl Member {
             term,
             last_index: metrics.last_log_index,
             applied: metrics.last_applied.map(|id| id.index),
-            driver: in_words(driver.directs),
+            driver: driver
+                .ended
+                .map_or_else(|| in_words(driver.directs), |ended| ended.to_string()),
             moves: driver.moves,
             own_elections: driver.own_elections,
             requests: self.load.total(),
+            failed: metrics.running_state.err().map(|error| error.to_string()),
             latency_us: latency.map(|(median, most)| (micros(median), micros(most))),
         }
     }

@@ -7,15 +7,18 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | [`types`] | commands and their outcomes |
+//! | `shards` | a map that is copied at once |
 //! | `state` | keys, and what each client has had done last |
 //! | `snapshot` | the state as a file |
 //! | `machine` | state and snapshots, as openraft sees them |
 //! | `log` | log and vote on disk, forced together |
+//! | `storage` | whether a member may start from what it has on disk |
 //! | [`wire`] | messages as bytes |
 //! | `link`, `network` | connections to members; Raft's and the driver's messages over them |
 //! | `agreement` | finds where a follower's log agrees with the leader's |
 //! | `pipeline` | goes ahead of Raft to a follower |
-//! | `server` | answers connections |
+//! | `transfer` | sends a snapshot to a follower |
+//! | `server` | answers connections: who may ask what, and how much |
 //! | `batch` | writes that wait together become one entry |
 //! | `member` | what is done with a client's request |
 //! | `load` | request rates and latencies, for the oracles |
@@ -26,18 +29,27 @@
 //!
 //! # What a member holds at most
 //!
-//! The keys and values, in memory; besides:
+//! The keys and values, in memory, once; twice while a snapshot that was received is read. Besides:
 //!
 //! | | bound |
 //! | --- | --- |
 //! | entries in memory that are on disk | 16 MiB |
-//! | writes that wait to become entries | 4,096 |
-//! | work that waits for the disk | 256 appends, of a megabyte each or one entry |
-//! | connections | 1,024; 1,024 requests under way on each |
-//! | calls to one member | 1,024 under way, 64 more that wait to be sent |
-//! | a frame | 8 MiB; a key 1 KiB, a value 1 MiB |
+//! | writes that wait for a quorum | 64 MiB, and 4,096 that wait to become entries; then writes are refused |
+//! | work that waits for the disk | 16 appends, of a megabyte each or one entry |
+//! | what redb keeps of the log's file | 64 MiB |
+//! | requests of clients that are worked on | 64 MiB for all, 4 MiB a frame; then nothing more is read from clients |
+//! | values on their way to clients | 64 MiB for all; a client that does not take an answer for 30 s is dropped |
+//! | connections of clients | 1,024, idle ones make room; 1,024 requests under way on each |
+//! | connections of members | three for each; 32 MiB of messages under way on each, 8 MiB a frame |
+//! | connections that have not said who they are | 256, for 5 s each |
+//! | messages under way to a follower | 128, and 16 MiB or one message |
+//! | pieces of a snapshot under way to a follower | 16, of 1 MiB each |
+//! | a key, a value | 1 KiB, 1 MiB |
 //! | clients whose last write is remembered | 100,000, of those that wrote last |
-//! | a snapshot being sent or received | a piece of 1 MiB; being made, keys once more, values shared |
+//! | a snapshot being made | the keys that change meanwhile, once more; values are shared |
+//!
+//! On disk: the last snapshot, one that is being made or received, and the log since then: 10,000 entries or
+//! 256 MiB of keys and values, and before it 5,000 entries or as many bytes.
 
 mod agreement;
 mod batch;
@@ -54,13 +66,18 @@ pub mod node;
 mod pipeline;
 pub mod program;
 mod server;
+mod shards;
 mod snapshot;
 mod state;
+mod storage;
+mod transfer;
 pub mod types;
 pub mod wire;
 pub mod witness;
 
 pub use client::{Client, RequestError};
+pub use mandate_peer::links::Identity;
 pub use member::Mutant;
 pub use node::{Node, NodeConfig, NodeError, RaftTiming};
+pub use storage::StorageError;
 pub use wire::Status;

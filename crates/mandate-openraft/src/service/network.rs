@@ -8,23 +8,24 @@ use std::time::Duration;
 
 use mandate_proto::identity::MemberId;
 use openraft::error::{
-    InstallSnapshotError, NetworkError, RPCError, RaftError, RemoteError, SnapshotMismatch,
-    Unreachable,
+    Fatal, InstallSnapshotError, NetworkError, RPCError, RaftError, ReplicationClosed,
+    StreamingError, Unreachable,
 };
 use openraft::network::{Backoff, RPCOption, RaftNetwork, RaftNetworkFactory};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse,
-    VoteRequest, VoteResponse,
+    SnapshotResponse, VoteRequest, VoteResponse,
 };
-use openraft::{BasicNode, LogId, SnapshotSegmentId, Vote};
+use openraft::{BasicNode, LogId, Snapshot, Vote};
 
 use super::agreement::{Agreement, Search};
-use super::link::Link;
+use super::link::{Link, Service};
 use super::log::{Log, is_of};
 use super::member::Mutant;
 use super::pipeline::Pipeline;
+use super::transfer;
 use super::types::Kv;
-use super::wire::{Piece, Reply, Request};
+use super::wire::{Lane, Reply, Request};
 use crate::driver::{Answer, Messenger, Request as DriverRequest};
 
 /// How long after a member could not be reached Raft tries again. Connections have a pause of their own.
@@ -33,7 +34,7 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// The other members.
 #[derive(Clone)]
 pub(crate) struct Peers {
-    links: Arc<BTreeMap<u64, Link>>,
+    links: Arc<BTreeMap<(u64, Lane), Link>>,
     log: Log,
     /// A bug put back.
     trusts_sending: bool,
@@ -42,23 +43,36 @@ pub(crate) struct Peers {
 impl Peers {
     /// Links to all but one of a service's members, by their addresses.
     pub(crate) fn new(
-        service: &str,
-        me: u64,
-        addresses: &BTreeMap<u64, String>,
+        service: &Service,
+        me: MemberId,
+        addresses: &BTreeMap<MemberId, String>,
         log: Log,
         mutant: Option<Mutant>,
     ) -> Self {
-        let others = addresses.iter().filter(|(id, _)| **id != me);
-        let link = |(id, address): (&u64, &String)| {
-            (*id, Link::new(address.as_str().into(), service, *id))
-        };
+        let mut links = BTreeMap::new();
+        for (id, address) in addresses.iter().filter(|(id, _)| **id != me) {
+            for lane in [Lane::Raft, Lane::Snapshots, Lane::Requests] {
+                let link = Link::new(address.as_str().into(), service, *id, lane);
+                links.insert((u64::from(id.get()), lane), link);
+            }
+        }
         let trusts_sending = mutant == Some(Mutant::UnheardFollowers);
-        Peers { links: Arc::new(others.map(link).collect()), log, trusts_sending }
+        Peers { links: Arc::new(links), log, trusts_sending }
     }
 
-    /// Asks a member.
-    pub(crate) async fn call(&self, to: u64, request: Request) -> io::Result<Reply> {
-        self.link(to)?.call(request).await
+    /// Sends a member one of Raft's or the driver's messages.
+    async fn call(&self, to: u64, request: Request) -> io::Result<Reply> {
+        self.link(to, Lane::Raft)?.call(request).await
+    }
+
+    /// Passes a client's request on to a member.
+    pub(crate) async fn pass_on(&self, to: u64, request: Request) -> io::Result<Reply> {
+        self.link(to, Lane::Requests)?.call(request).await
+    }
+
+    /// Whether that is another member.
+    pub(crate) fn has(&self, member: MemberId) -> bool {
+        self.links.contains_key(&(member.get().into(), Lane::Raft))
     }
 
     /// The last entry of this member's log, if that can be read and has one.
@@ -66,8 +80,9 @@ impl Peers {
         self.log.last().ok().flatten()
     }
 
-    fn link(&self, to: u64) -> io::Result<&Link> {
-        self.links.get(&to).ok_or_else(|| io::Error::other(format!("there is no member {to}")))
+    fn link(&self, to: u64, lane: Lane) -> io::Result<&Link> {
+        let none = || io::Error::other(format!("there is no other member {to}"));
+        self.links.get(&(to, lane)).ok_or_else(none)
     }
 }
 
@@ -122,7 +137,7 @@ impl Peer {
         let has_looked = self.agreement.is_some_and(|found| found.is_of(&message.vote));
         if !has_looked && !message.entries.is_empty() {
             let (vote, committed) = (message.vote, message.leader_commit);
-            let link = self.peers.link(self.target)?;
+            let link = self.peers.link(self.target, Lane::Raft)?;
             let ask = |request| link.call(request);
             // openraft gives up who takes longer than a heartbeat: then it looks for itself, a round trip at a time.
             self.agreement = Some(Agreement::unknown(vote));
@@ -146,7 +161,7 @@ impl Peer {
 
     fn go_ahead(&mut self, vote: Vote<u64>, acknowledged: LogId<u64>) {
         let Peers { log, trusts_sending, .. } = &self.peers;
-        let link = self.peers.link(self.target).ok().cloned();
+        let link = self.peers.link(self.target, Lane::Raft).ok().cloned();
         self.pipeline = link
             .map(|link| Pipeline::start(link, log.clone(), vote, acknowledged, *trusts_sending));
     }
@@ -205,27 +220,28 @@ impl RaftNetwork<Kv> for Peer {
 
     async fn install_snapshot(
         &mut self,
-        rpc: InstallSnapshotRequest<Kv>,
+        _: InstallSnapshotRequest<Kv>,
         _: RPCOption,
     ) -> Result<
         InstallSnapshotResponse<u64>,
         RPCError<u64, BasicNode, RaftError<u64, InstallSnapshotError>>,
     > {
-        let InstallSnapshotRequest { vote, meta, offset, data, done } = rpc;
-        let id = meta.snapshot_id.clone();
-        let piece = Piece { vote, meta, offset, data: data.into(), done };
-        match self.call(Request::Piece(Box::new(piece))).await? {
-            Reply::Piece(response) => Ok(response),
-            Reply::OtherSnapshot => {
-                let segment = |offset| SnapshotSegmentId { id: id.clone(), offset };
-                let mismatch = SnapshotMismatch { expect: segment(0), got: segment(offset) };
-                let error = InstallSnapshotError::SnapshotMismatch(mismatch);
-                Err(RPCError::RemoteError(RemoteError::new(
-                    self.target,
-                    RaftError::APIError(error),
-                )))
-            }
-            other => Err(strange(&other)),
+        let what = io::Error::other("snapshots are sent whole, by full_snapshot");
+        Err(RPCError::Network(NetworkError::new(&what)))
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote<u64>,
+        snapshot: Snapshot<Kv>,
+        cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
+        _: RPCOption,
+    ) -> Result<SnapshotResponse<u64>, StreamingError<Kv, Fatal<u64>>> {
+        let network = |error: io::Error| StreamingError::Network(NetworkError::new(&error));
+        let link = self.peers.link(self.target, Lane::Snapshots).map_err(network)?;
+        tokio::select! {
+            closed = cancel => Err(closed.into()),
+            sent = transfer::send(|piece| link.send(piece), vote, snapshot) => sent,
         }
     }
 

@@ -9,25 +9,29 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mandate_peer::links::{StreamTls, StreamTlsError};
 use mandate_peer::{Peer, PeerError, PeerSetup};
 use mandate_proto::identity::MemberId;
-use mandate_runtime::Start;
 use mandate_runtime::event::Figures;
+use mandate_runtime::{ElectionState, StartError};
 use openraft::{BasicNode, Config, Raft, SnapshotPolicy};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use tokio::time::interval;
+use tokio::time::{interval, sleep};
 
 use super::batch::Batcher;
+use super::link::Service;
 use super::load::Load;
 use super::log::Log;
-use super::machine::Machine;
 use super::member::{Member, Mutant};
 use super::network::Peers;
-use super::server;
-use super::snapshot::Snapshots;
-use super::wire::Status;
-use crate::driver::{Driver, DriverConfig, NotDriven};
+use super::storage::{Places, Storage, StorageError};
+use super::wire::{self, Status};
+use super::{server, storage};
+use crate::driver::{Driver, DriverConfig, Ended, NotDriven};
+
+/// How often it is looked whether the election's state is on disk, at a first start.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// How often the election is told how long the log is and how many requests come.
 const FIGURES: Duration = Duration::from_millis(200);
@@ -42,7 +46,7 @@ pub struct NodeConfig {
     /// Where log and snapshots are kept.
     pub directory: PathBuf,
     /// This member's part in the election. Its start decides whether the service is made
-    /// ([`Start::New`], by the member with the lowest id) or found on disk.
+    /// ([`Start::New`](mandate_runtime::Start::New), by the member with the lowest id) or found on disk.
     pub election: PeerSetup,
     /// Bounds of the driver.
     pub driver: DriverConfig,
@@ -50,6 +54,8 @@ pub struct NodeConfig {
     pub timing: RaftTiming,
     /// After how many entries a snapshot is made. Default of the program: 10,000.
     pub snapshot_every: u64,
+    /// After how many bytes of keys and values a snapshot is made, if that comes first. Default of the program: 256 MiB.
+    pub snapshot_bytes: u64,
     /// How many entries that are in a snapshot are kept in the log, for followers that lag a little. Default of the
     /// program: 5,000.
     pub keep_entries: u64,
@@ -93,17 +99,18 @@ pub enum NodeError {
     /// It cannot listen.
     #[error("cannot listen on {0}: {1}")]
     Listen(String, io::Error),
-    /// Log or snapshots cannot be used.
-    #[error("cannot use {}: {source}", path.display())]
-    Storage {
-        /// What.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    /// Its certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] StreamTlsError),
+    /// What it has on disk cannot be used.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
     /// It cannot take part in the election.
     #[error(transparent)]
     Election(#[from] PeerError),
+    /// The election ended before it had begun.
+    #[error("the election has ended at once: see the log of the process for the reason")]
+    NoElection,
     /// Raft cannot be started.
     #[error("Raft: {0}")]
     Raft(String),
@@ -116,55 +123,46 @@ pub enum NodeError {
 pub struct Node {
     member: Arc<Member>,
     peer: Peer,
+    log: Log,
     tasks: JoinSet<()>,
 }
 
 impl Node {
-    /// Starts it on the current tokio runtime.
+    /// Starts it on the current tokio runtime. The election is asked first: where it refuses, no log is made.
     pub async fn start(config: NodeConfig) -> Result<Self, NodeError> {
         let me = config.election.protocol.me();
-        let node = u64::from(me.get());
         let address = config.addresses.get(&me).ok_or(NodeError::NoAddress(me))?;
+        let tls = StreamTls::new(&config.election.identity, &config.service, wire::PROTOCOL)?;
+        let service = Service { name: config.service.as_str().into(), tls };
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|error| NodeError::Listen(address.clone(), error))?;
-        let by_node = |(id, address): (&MemberId, &String)| (u64::from(id.get()), address.clone());
-        let addresses: BTreeMap<_, _> = config.addresses.iter().map(by_node).collect();
-        let (log, machine) = storage(&config)?;
-        let peers = Peers::new(&config.service, node, &addresses, log.clone(), config.mutant);
-        let store = machine.store();
-        let raft = Raft::new(node, raft_config(&config)?, peers.clone(), log, machine).await;
-        let raft = raft.map_err(|error| NodeError::Raft(error.to_string()))?;
-        let is_new = config.election.start == Start::New;
-        let peer = Peer::start(config.election).await?;
-        let members = config.addresses.keys().map(|id| (*id, u64::from(id.get()))).collect();
-        let election = peer.election().clone();
-        let driver =
-            Driver::start(raft.clone(), &election, me, members, peers.clone(), config.driver)?;
-        let batcher = Batcher::start(raft.clone(), driver.gate().clone());
-        let member = Member {
+        let places = Places {
+            directory: config.directory.clone(),
+            state: config.election.state.clone(),
+            service: config.service.clone(),
             me,
-            raft,
-            driver,
-            election,
-            peers,
-            batcher,
-            store,
-            load: Load::default(),
+        };
+        let checked = places.check(config.election.start)?;
+        let peer = Peer::start(config.election).await.map_err(election_error)?;
+        let settings = Settings {
+            me,
+            service: config.service,
+            addresses: config.addresses,
+            driver: config.driver,
+            timing: config.timing,
+            snapshot_every: config.snapshot_every,
+            snapshot_bytes: config.snapshot_bytes,
+            keep_entries: config.keep_entries,
             interim_serves: config.interim_serves,
             mutant: config.mutant,
         };
-        let member = Arc::new(member);
-
-        if is_new && config.addresses.keys().next() == Some(&me) {
-            let node = |(id, address): (u64, String)| (id, BasicNode::new(address));
-            let members: BTreeMap<_, _> = addresses.into_iter().map(node).collect();
-            let made = member.raft.initialize(members).await;
-            made.map_err(|error| NodeError::Raft(error.to_string()))?;
+        match run(settings, service, listener, checked, &peer).await {
+            Ok((member, log, tasks)) => Ok(Node { member, peer, log, tasks }),
+            Err(error) => {
+                peer.shutdown().await;
+                Err(error)
+            }
         }
-        let mut tasks = JoinSet::new();
-        tasks.spawn(server::accept(listener, member.clone(), config.service.into()));
-        tasks.spawn(tell_figures(member.clone()));
-        Ok(Node { member, peer, tasks })
     }
 
     /// How it is.
@@ -177,26 +175,110 @@ impl Node {
         &self.peer
     }
 
+    /// Waits until it can do nothing any more, and says why: Raft has ended because of its disk, for instance. It does
+    /// not lead any more then. End the process.
+    pub async fn ended(&self) -> String {
+        let ended = self.member.driver.ended().await;
+        let failure = self.member.status().failed;
+        match (ended, failure) {
+            (Ended::Raft, Some(failure)) => format!("Raft has ended: {failure}"),
+            (ended, _) => ended.to_string(),
+        }
+    }
+
     /// Gives leadership back and stops.
     pub async fn shutdown(mut self) {
         self.peer.shutdown().await;
         self.tasks.shutdown().await;
         let _ = self.member.raft.shutdown().await;
+        // It fails if the disk was the reason to stop, and that has been told.
+        let _ = self.log.close().await;
     }
 }
 
-fn storage(config: &NodeConfig) -> Result<(Log, Machine), NodeError> {
-    let at = |path: PathBuf| |source| NodeError::Storage { path, source };
-    let directory = &config.directory;
-    std::fs::create_dir_all(directory).map_err(at(directory.clone()))?;
-    let path = directory.join("log.redb");
-    let log = Log::open(&path, config.mutant).map_err(at(path))?;
-    let path = directory.join("snapshots");
-    let machine = Snapshots::new(&path).and_then(Machine::open).map_err(at(path))?;
-    Ok((log, machine))
+/// A [`NodeConfig`] without the election.
+struct Settings {
+    me: MemberId,
+    service: String,
+    addresses: BTreeMap<MemberId, String>,
+    driver: DriverConfig,
+    timing: RaftTiming,
+    snapshot_every: u64,
+    snapshot_bytes: u64,
+    keep_entries: u64,
+    interim_serves: bool,
+    mutant: Option<Mutant>,
 }
 
-fn raft_config(config: &NodeConfig) -> Result<Arc<Config>, NodeError> {
+/// In words of this service: those of the election advise what the service does not have.
+fn election_error(error: PeerError) -> NodeError {
+    match error {
+        PeerError::Start(StartError::NoState(path)) => StorageError::NoState(path).into(),
+        PeerError::Start(StartError::HasState(path)) => StorageError::TookPart(path).into(),
+        PeerError::Start(StartError::Durable(error)) => StorageError::from(error).into(),
+        error => error.into(),
+    }
+}
+
+type Running = (Arc<Member>, Log, JoinSet<()>);
+
+/// Starts everything but the election, which runs.
+async fn run(
+    config: Settings,
+    service: Service,
+    listener: TcpListener,
+    checked: storage::Checked,
+    peer: &Peer,
+) -> Result<Running, NodeError> {
+    let (me, election) = (config.me, peer.election().clone());
+    // Raft must not have run when the election's state is not there: nobody could tell the member from a new one.
+    while !checked.has_state()? {
+        if matches!(*election.state().borrow(), ElectionState::Stopped) {
+            return Err(NodeError::NoElection);
+        }
+        sleep(LOOK).await;
+    }
+    let Storage { log, machine, record } = checked.open(config.mutant)?;
+    let peers = Peers::new(&service, me, &config.addresses, log.clone(), config.mutant);
+    let store = machine.store();
+    let raft_error = |error: &dyn std::fmt::Display| NodeError::Raft(error.to_string());
+    let node = u64::from(me.get());
+    let raft = Raft::new(node, raft_config(&config)?, peers.clone(), log.clone(), machine).await;
+    let raft = raft.map_err(|error| raft_error(&error))?;
+    let members = config.addresses.keys().map(|id| (*id, u64::from(id.get()))).collect();
+    let driver = Driver::start(raft.clone(), &election, me, members, peers.clone(), config.driver)?;
+    let batcher = Batcher::start(raft.clone(), driver.gate().clone());
+    let member = Arc::new(Member {
+        me,
+        raft,
+        driver,
+        election,
+        peers,
+        batcher,
+        store,
+        load: Load::default(),
+        interim_serves: config.interim_serves,
+        mutant: config.mutant,
+        _record: record,
+    });
+
+    // A log that is empty and not a lost one: this member has never taken part, so nobody has, and it makes the service.
+    let is_first = config.addresses.keys().next() == Some(&me);
+    let is_made = member.raft.is_initialized().await.map_err(|error| raft_error(&error))?;
+    if is_first && !is_made {
+        let node = |(id, at): (&MemberId, &String)| (u64::from(id.get()), BasicNode::new(at));
+        let members: BTreeMap<_, _> = config.addresses.iter().map(node).collect();
+        let made = member.raft.initialize(members).await;
+        made.map_err(|error| raft_error(&error))?;
+    }
+    let mut tasks = JoinSet::new();
+    tasks.spawn(server::accept(listener, member.clone(), service));
+    tasks.spawn(tell_figures(member.clone()));
+    tasks.spawn(make_snapshots(member.clone(), log.clone(), config.snapshot_bytes));
+    Ok((member, log, tasks))
+}
+
+fn raft_config(config: &Settings) -> Result<Arc<Config>, NodeError> {
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let timing = config.timing;
     let raft = Config {
@@ -204,14 +286,11 @@ fn raft_config(config: &NodeConfig) -> Result<Arc<Config>, NodeError> {
         heartbeat_interval: millis(timing.heartbeat),
         election_timeout_min: millis(timing.election.0),
         election_timeout_max: millis(timing.election.1),
-        // For the last piece, which includes reading the whole file.
-        install_snapshot_timeout: 60_000,
         snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_every),
         // Who lags further than the log reaches back gets a snapshot in any case.
         replication_lag_threshold: u64::MAX,
         max_in_snapshot_log_to_keep: config.keep_entries,
         purge_batch_size: 256,
-        snapshot_max_chunk_size: 1 << 20,
         // The driver says when.
         enable_elect: false,
         ..Config::default()
@@ -226,5 +305,28 @@ async fn tell_figures(member: Arc<Member>) {
         let history = member.raft.metrics().borrow().last_log_index;
         let requests = member.load.rate(Instant::now());
         member.election.set_figures(Figures { history, requests, application: None });
+    }
+}
+
+/// Has a snapshot made after so many bytes, and as many kept in the log: few large entries can be more than the disk
+/// holds.
+async fn make_snapshots(member: Arc<Member>, log: Log, bytes: u64) {
+    let mut ticks = interval(FIGURES);
+    let mut cut_off = None;
+    loop {
+        ticks.tick().await;
+        if member.store.written() >= bytes && member.raft.trigger().snapshot().await.is_err() {
+            return;
+        }
+        let in_snapshot = member.raft.metrics().borrow().snapshot.map(|last| last.index);
+        let older = log.older_than(bytes).min(in_snapshot);
+        if older > cut_off {
+            cut_off = older;
+            if let Some(upto) = older
+                && member.raft.trigger().purge_log(upto).await.is_err()
+            {
+                return;
+            }
+        }
     }
 }

@@ -27,14 +27,17 @@ use tokio::time::{Instant, sleep_until};
 
 use super::link::{Answer, Link};
 use super::log::{Log, is_of};
-use super::types::Kv;
+use super::types::{Kv, bytes_of};
 use super::wire::{Reply, Request};
 
 /// Messages under way to one follower at most,
 const WINDOW: usize = 128;
 
-/// and bytes of entries in one of them, or one entry.
+/// and bytes of entries in one of them, or one entry,
 const MAX_MESSAGE: usize = 256 << 10;
+
+/// and in all of them, or one message.
+const MAX_UNDER_WAY: usize = 16 << 20;
 
 /// A follower is told of commits that no entries come along with at most this long after the last message.
 const COMMIT_WAITS: Duration = Duration::from_millis(10);
@@ -127,6 +130,8 @@ struct Sent {
     answer: Answer,
     /// The last entry that the follower has if it takes it.
     upto: LogId<u64>,
+    /// Of keys and values.
+    bytes: usize,
 }
 
 struct Stream {
@@ -152,7 +157,8 @@ impl Stream {
             appended.mark_unchanged();
             let has_entries = self.log.last_recent().is_some_and(|last| last > self.sent.index);
             let has_commit = *self.commits.borrow_and_update() > self.commit_sent;
-            let has_room = self.under_way.len() < WINDOW;
+            let bytes: usize = self.under_way.iter().map(|sent| sent.bytes).sum();
+            let has_room = self.under_way.len() < WINDOW && bytes < MAX_UNDER_WAY;
             let due = match has_entries {
                 true => self.not_before,
                 false => self.not_before + COMMIT_WAITS,
@@ -189,6 +195,7 @@ impl Stream {
             return None;
         }
         let upto = entries.last().map_or(self.sent, |entry| entry.log_id);
+        let bytes = entries.iter().map(bytes_of).sum();
         let committed = *self.commits.borrow();
         let message = AppendEntriesRequest {
             vote: self.vote,
@@ -199,7 +206,7 @@ impl Stream {
         let answer = self.link.send(Request::Append(message)).await.ok()?;
         (self.sent, self.commit_sent) = (upto, committed);
         self.not_before = Instant::now() + self.pace;
-        self.under_way.push_back(Sent { answer, upto });
+        self.under_way.push_back(Sent { answer, upto, bytes });
         if self.trusts_sending {
             self.acknowledged(upto, Duration::ZERO);
         }

@@ -62,6 +62,19 @@ pub struct ServiceArgs {
     /// Where a member answers, such as p1=127.0.0.1:7001; once for each.
     #[arg(long = "at", value_name = "MEMBER=HOST:PORT", value_parser = named, required = true)]
     addresses: Vec<(MemberId, String)>,
+    /// The authority's certificate, one's own and its key, in PEM files. A member's certificate names it
+    /// (p1.SERVICE.mandate); a client's has any other name of the service (client.SERVICE.mandate).
+    #[arg(long, num_args = 3, value_names = ["CA", "CERTIFICATE", "KEY"], required = true)]
+    papers: Vec<PathBuf>,
+}
+
+impl ServiceArgs {
+    fn identity(&self) -> anyhow::Result<Identity> {
+        let [ca, chain, key] = &self.papers[..] else {
+            anyhow::bail!("--papers takes three files")
+        };
+        Ok(Identity::from_files(ca, chain, key)?)
+    }
 }
 
 /// A member.
@@ -78,9 +91,6 @@ pub struct NodeArgs {
     /// Where a member's election listens; once for each.
     #[arg(long = "peer", value_name = "MEMBER=HOST:PORT", value_parser = named, required = true)]
     peers: Vec<(MemberId, String)>,
-    /// The authority's certificate, this member's and its key, in PEM files.
-    #[arg(long, num_args = 3, value_names = ["CA", "CERTIFICATE", "KEY"], required = true)]
-    papers: Vec<PathBuf>,
     /// Take part for the first time.
     #[arg(long)]
     new: bool,
@@ -108,7 +118,10 @@ pub struct NodeArgs {
     /// After how many entries a snapshot is made.
     #[arg(long, default_value_t = 10_000)]
     snapshot_every: u64,
-    /// How many entries that are in a snapshot are kept in the log.
+    /// After how many bytes of keys and values a snapshot is made, if that comes first.
+    #[arg(long, default_value_t = 256 << 20)]
+    snapshot_bytes: u64,
+    /// How many entries that are in a snapshot are kept in the log, or as many bytes as make a snapshot.
     #[arg(long, default_value_t = 5_000)]
     keep_entries: u64,
     /// End when the input ends: with whoever has started it.
@@ -159,7 +172,7 @@ pub fn run(command: Command) -> anyhow::Result<()> {
 fn client(args: &ServiceArgs) -> anyhow::Result<Client> {
     let addresses: BTreeMap<_, _> = args.addresses.iter().cloned().collect();
     let first = *addresses.keys().next().context("there are no members")?;
-    Ok(Client::new(&args.service, &addresses, first, Duration::from_secs(10))?)
+    Ok(Client::new(&args.service, &addresses, &args.identity()?, first, Duration::from_secs(10))?)
 }
 
 async fn status(args: &ServiceArgs) -> anyhow::Result<()> {
@@ -194,20 +207,28 @@ async fn node(args: NodeArgs) -> anyhow::Result<()> {
     let node = Node::start(config(args)?).await?;
     writeln!(std::io::stdout(), "ready")?;
     let mut end = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    tokio::select! {
-        _ = end.recv() => {}
-        interrupted = tokio::signal::ctrl_c() => interrupted?,
-    }
+    let failed = tokio::select! {
+        _ = end.recv() => None,
+        interrupted = tokio::signal::ctrl_c() => {
+            interrupted?;
+            None
+        }
+        reason = node.ended() => Some(reason),
+    };
     node.shutdown().await;
-    Ok(())
+    // Whoever supervises the process learns that it is not well, and clients that they have to ask another.
+    match failed {
+        Some(reason) => anyhow::bail!("{reason}. Mend that, and start the member again"),
+        None => Ok(()),
+    }
 }
 
 fn config(args: NodeArgs) -> anyhow::Result<NodeConfig> {
+    let identity = args.service.identity()?;
     let addresses: BTreeMap<_, _> = args.service.addresses.into_iter().collect();
     let mut peers: BTreeMap<_, _> = args.peers.into_iter().collect();
     let listen = peers.remove(&args.me).context("there is no --peer for this member itself")?;
     let listen: SocketAddr = listen.parse().with_context(|| format!("{listen} is no address"))?;
-    let [ca, chain, key] = &args.papers[..] else { anyhow::bail!("--papers takes three files") };
     let oracle: Oracle =
         args.oracle.parse().with_context(|| format!("{} is no oracle", args.oracle))?;
     let preference = match args.preference.as_str() {
@@ -226,7 +247,7 @@ fn config(args: NodeArgs) -> anyhow::Result<NodeConfig> {
             group: args.service.service.clone(),
             listen,
             peers,
-            identity: Identity::from_files(ca, chain, key)?,
+            identity,
             protocol: election.into(),
             state: args.directory.join("election"),
             start: if args.new { Start::New } else { Start::Stored },
@@ -237,6 +258,7 @@ fn config(args: NodeArgs) -> anyhow::Result<NodeConfig> {
         driver: DriverConfig { patience: args.patience, ..DriverConfig::default() },
         timing: if args.wan { RaftTiming::WAN } else { RaftTiming::LAN },
         snapshot_every: args.snapshot_every,
+        snapshot_bytes: args.snapshot_bytes,
         keep_entries: args.keep_entries,
         interim_serves: !args.no_interim,
         mutant: args.mutant,

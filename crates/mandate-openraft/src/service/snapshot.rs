@@ -15,10 +15,10 @@ use openraft::{BasicNode, SnapshotMeta};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::state::{Session, State};
+use super::state::{Frozen, Session, State};
 
 /// "mandkv" and the version of the format.
-const MAGIC: [u8; 8] = *b"mandkv\x00\x01";
+const MAGIC: [u8; 8] = *b"mandkv\x00\x02";
 
 /// A record ends when it has grown to this.
 const RECORD: usize = 1 << 18;
@@ -82,26 +82,32 @@ impl Snapshots {
     }
 }
 
-/// Writes a state to a file.
-pub(crate) fn write(path: &Path, meta: &Meta, state: &State) -> io::Result<()> {
+/// Writes a state to a file. What is written is let go of: writes need not copy it any more.
+pub(crate) fn write(path: &Path, meta: &Meta, state: Frozen) -> io::Result<()> {
     let mut out = Checked { inner: BufWriter::new(File::create(path)?), sum: Default::default() };
     out.write_all(&MAGIC)?;
     put(&mut out, meta)?;
     let mut some = Vec::new();
     let mut size = 0;
-    for (key, value) in &state.values {
-        size += key.len() + value.len();
-        some.push((key.clone(), value.clone()));
-        if size >= RECORD {
-            put(&mut out, &Record::Values(std::mem::take(&mut some)))?;
-            size = 0;
+    for part in state.values.into_parts() {
+        for (key, value) in &*part {
+            size += key.len() + value.len();
+            some.push((key.clone(), value.clone()));
+            if size >= RECORD {
+                put(&mut out, &Record::Values(std::mem::take(&mut some)))?;
+                size = 0;
+            }
         }
     }
     put(&mut out, &Record::Values(some))?;
-    let sessions: Vec<_> = state.sessions.iter().map(|(id, session)| (*id, *session)).collect();
-    for some in sessions.chunks(4096) {
-        put(&mut out, &Record::Sessions(some.to_vec()))?;
+    let mut some = Vec::new();
+    for part in state.sessions.into_parts() {
+        some.extend(part.iter().map(|(id, session)| (*id, *session)));
+        if some.len() >= 4096 {
+            put(&mut out, &Record::Sessions(std::mem::take(&mut some)))?;
+        }
     }
+    put(&mut out, &Record::Sessions(some))?;
     out.write_all(&0_u32.to_le_bytes())?;
     let sum = out.sum.clone().finalize();
     out.inner.write_all(&sum.to_le_bytes())?;
@@ -115,7 +121,9 @@ pub(crate) fn read(file: &File) -> io::Result<(Meta, State)> {
     let mut state = State::at(meta.last_log_id, meta.last_membership.clone());
     while let Some(record) = take(&mut input)? {
         match record {
-            Record::Values(some) => state.values.extend(some),
+            Record::Values(some) => {
+                some.into_iter().for_each(|(key, value)| drop(state.values.insert(key, value)));
+            }
             Record::Sessions(some) => {
                 some.into_iter().for_each(|(client, session)| state.remember(client, session));
             }
@@ -214,11 +222,13 @@ mod tests {
         }
         let meta = Meta { snapshot_id: "one".into(), ..Meta::default() };
         let path = snapshots.unfinished("one");
-        write(&path, &meta, &state).unwrap();
+        write(&path, &meta, state.freeze()).unwrap();
         snapshots.adopt(&path).unwrap();
         let (read_meta, read_state) = snapshots.load().unwrap().unwrap();
         assert_eq!(read_meta, meta);
-        assert_eq!(read_state.values, state.values);
+        assert_eq!(read_state.values.len(), 5000);
+        let kept = |key: usize| read_state.values.get(&format!("key {key}")).cloned();
+        assert!((0..5000).all(|key| kept(key) == Some(Bytes::from(vec![key as u8; 100]))));
 
         let mut bytes = fs::read(snapshots.current()).unwrap();
         for place in [0, 9, bytes.len() / 2, bytes.len() - 1] {

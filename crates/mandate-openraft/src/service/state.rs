@@ -1,16 +1,20 @@
 //! The state that members agree on: keys with their values, and what each client has had done last.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use openraft::{EntryPayload, LogId, StoredMembership};
 use serde::{Deserialize, Serialize};
 
+use super::shards::Shards;
 use super::types::{Batch, Command, Kv, Operation, Outcome, Outcomes};
 
-/// So many clients are remembered: of those the ones that wrote last. A client that was forgotten and repeats a
-/// write has it carried out again.
+/// So many clients are remembered: of those the ones that wrote last. What a client that was forgotten asks for is not
+/// carried out ([`Outcome::Expired`]): it may be something that was carried out before.
 pub(crate) const MAX_SESSIONS: usize = 100_000;
+
+/// Clients that one entry can make known: more than writes fit into one.
+const CLIENTS_OF_AN_ENTRY: u64 = 1024;
 
 /// A client, as the service remembers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,14 +26,23 @@ pub(crate) struct Session {
 }
 
 /// Keys, clients, and up to where the log is carried out. The same at all members for the same log.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) applied: Option<LogId<u64>>,
     pub(crate) membership: StoredMembership<u64, openraft::BasicNode>,
-    pub(crate) values: BTreeMap<String, Bytes>,
-    pub(crate) sessions: BTreeMap<u64, Session>,
+    pub(crate) values: Shards<String, Bytes>,
+    pub(crate) sessions: Shards<u64, Session>,
     /// Clients by the index of their last write.
     recent: BTreeSet<(u64, u64)>,
+}
+
+/// What a snapshot holds. Making one takes no longer the more there is.
+#[derive(Debug, Default)]
+pub(crate) struct Frozen {
+    pub(crate) applied: Option<LogId<u64>>,
+    pub(crate) membership: StoredMembership<u64, openraft::BasicNode>,
+    pub(crate) values: Shards<String, Bytes>,
+    pub(crate) sessions: Shards<u64, Session>,
 }
 
 impl State {
@@ -41,13 +54,24 @@ impl State {
         State { applied, membership, ..State::default() }
     }
 
+    /// The state as it is now, shared with it.
+    pub(crate) fn freeze(&self) -> Frozen {
+        Frozen {
+            applied: self.applied,
+            membership: self.membership.clone(),
+            values: self.values.clone(),
+            sessions: self.sessions.clone(),
+        }
+    }
+
     pub(crate) fn apply(&mut self, entry: openraft::Entry<Kv>) -> Outcomes {
         self.applied = Some(entry.log_id);
         let index = entry.log_id.index;
         match entry.payload {
             EntryPayload::Blank => Outcomes::default(),
             EntryPayload::Normal(Batch { commands }) => {
-                Outcomes(commands.into_iter().map(|command| self.command(command, index)).collect())
+                let numbered = (0..).zip(commands);
+                Outcomes(numbered.map(|(at, command)| self.command(command, index, at)).collect())
             }
             EntryPayload::Membership(membership) => {
                 self.membership = StoredMembership::new(Some(entry.log_id), membership);
@@ -56,12 +80,20 @@ impl State {
         }
     }
 
-    fn command(&mut self, command: Command, index: u64) -> Outcome {
+    /// Carries out a write: the one at this place of the entry with this index.
+    fn command(&mut self, command: Command, index: u64, at: u64) -> Outcome {
         let Command { client, number, operation } = command;
+        if operation == Operation::Register {
+            let client = index * CLIENTS_OF_AN_ENTRY + at;
+            let outcome = Outcome::Registered(client);
+            self.remember(client, Session { number: 0, outcome, index });
+            return outcome;
+        }
         match self.sessions.get(&client) {
             Some(session) if session.number == number => return session.outcome,
             Some(session) if session.number > number => return Outcome::Superseded,
-            _ => {}
+            Some(_) => {}
+            None => return Outcome::Expired,
         }
         let outcome = self.operate(operation);
         self.remember(client, Session { number, outcome, index });
@@ -70,6 +102,7 @@ impl State {
 
     fn operate(&mut self, operation: Operation) -> Outcome {
         match operation {
+            Operation::Register => {}
             Operation::Put { key, value } => {
                 self.values.insert(key, value);
             }
@@ -102,43 +135,90 @@ impl State {
 mod tests {
     use super::*;
 
-    fn write(state: &mut State, index: u64, number: u64, operation: Operation) -> Outcome {
-        let command = Command { client: 7, number, operation };
-        state.command(command, index)
+    /// Makes a client known.
+    fn register(state: &mut State, index: u64) -> u64 {
+        let command = Command { client: 0, number: 0, operation: Operation::Register };
+        match state.command(command, index, 0) {
+            Outcome::Registered(client) => client,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn write(
+        state: &mut State,
+        index: u64,
+        client: u64,
+        number: u64,
+        operation: Operation,
+    ) -> Outcome {
+        state.command(Command { client, number, operation }, index, 0)
     }
 
     fn put(value: &'static str) -> Operation {
         Operation::Put { key: "k".into(), value: Bytes::from_static(value.as_bytes()) }
     }
 
+    fn swap(expected: Option<&'static str>, value: &'static str) -> Operation {
+        let bytes = |text: &'static str| Bytes::from_static(text.as_bytes());
+        let (key, expected, value) = ("k".into(), expected.map(bytes), bytes(value));
+        Operation::CompareAndSwap { key, expected, value }
+    }
+
     #[test]
     fn a_number_is_carried_out_once() {
         let mut state = State::default();
-        let swap = Operation::CompareAndSwap {
-            key: "k".into(),
-            expected: None,
-            value: Bytes::from_static(b"mine"),
-        };
-        assert_eq!(write(&mut state, 1, 1, swap.clone()), Outcome::Done);
-        assert_eq!(write(&mut state, 2, 1, swap.clone()), Outcome::Done, "repeated, not redone");
-        assert_eq!(write(&mut state, 3, 2, swap.clone()), Outcome::Unequal);
-        assert_eq!(write(&mut state, 4, 3, Operation::Delete { key: "k".into() }), Outcome::Done);
-        assert_eq!(write(&mut state, 5, 2, swap), Outcome::Superseded);
-        assert!(state.values.is_empty());
+        let me = register(&mut state, 0);
+        let mine = || swap(None, "mine");
+        assert_eq!(write(&mut state, 1, me, 1, mine()), Outcome::Done);
+        assert_eq!(write(&mut state, 2, me, 1, mine()), Outcome::Done, "repeated, not redone");
+        assert_eq!(write(&mut state, 3, me, 2, mine()), Outcome::Unequal);
+        let delete = Operation::Delete { key: "k".into() };
+        assert_eq!(write(&mut state, 4, me, 3, delete), Outcome::Done);
+        assert_eq!(write(&mut state, 5, me, 2, mine()), Outcome::Superseded);
+        assert_eq!(state.values.len(), 0);
+    }
+
+    #[test]
+    fn clients_of_one_entry_have_numbers_of_their_own() {
+        let mut state = State::default();
+        let register = || Command { client: 0, number: 0, operation: Operation::Register };
+        let outcomes: Vec<_> = (0..3).map(|at| state.command(register(), 9, at)).collect();
+        let again = state.command(register(), 10, 0);
+        let all: BTreeSet<_> =
+            outcomes.iter().chain([&again]).map(|it| format!("{it:?}")).collect();
+        assert_eq!(all.len(), 4, "{all:?}");
+    }
+
+    #[test]
+    fn what_a_forgotten_client_repeats_is_not_carried_out_again() {
+        let mut state = State::default();
+        let me = register(&mut state, 0);
+        assert_eq!(write(&mut state, 1, me, 1, swap(None, "mine")), Outcome::Done);
+        let other = register(&mut state, 2);
+        let delete = Operation::Delete { key: "k".into() };
+        assert_eq!(write(&mut state, 3, other, 1, delete), Outcome::Done);
+        (4..MAX_SESSIONS as u64 + 4).for_each(|index| {
+            register(&mut state, index);
+        });
+        let repeated = write(&mut state, 200_000, me, 1, swap(None, "mine"));
+        assert_eq!((repeated, state.values.len()), (Outcome::Expired, 0));
+        assert_eq!(write(&mut state, 200_001, me, 2, put("new")), Outcome::Expired);
+        let me = register(&mut state, 200_002);
+        assert_eq!(write(&mut state, 200_003, me, 1, put("new")), Outcome::Done);
     }
 
     #[test]
     fn clients_that_wrote_long_ago_are_forgotten_first() {
         let mut state = State::default();
-        for client in 0..=MAX_SESSIONS as u64 {
-            let command = Command { client, number: 1, operation: put("v") };
-            state.command(command, client);
-            if client == 9 {
+        let (first, second) = (register(&mut state, 0), register(&mut state, 1));
+        for index in 2..=MAX_SESSIONS as u64 {
+            register(&mut state, index);
+            if index == 9 {
                 // The first client writes again, and is not the oldest any more.
-                state.command(Command { client: 0, number: 2, operation: put("w") }, client);
+                write(&mut state, index, first, 1, put("w"));
             }
         }
         assert_eq!((state.sessions.len(), state.recent.len()), (MAX_SESSIONS, MAX_SESSIONS));
-        assert!(state.sessions.contains_key(&0) && !state.sessions.contains_key(&1));
+        assert!(state.sessions.get(&first).is_some() && state.sessions.get(&second).is_none());
     }
 }

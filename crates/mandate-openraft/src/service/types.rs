@@ -28,15 +28,25 @@ pub struct Batch {
     pub commands: Vec<Command>,
 }
 
+/// Bytes of the keys and values of an entry.
+pub(crate) fn bytes_of(entry: &openraft::Entry<Kv>) -> usize {
+    match &entry.payload {
+        openraft::EntryPayload::Normal(batch) => {
+            batch.commands.iter().map(|command| command.operation.size()).sum()
+        }
+        openraft::EntryPayload::Blank | openraft::EntryPayload::Membership(_) => 0,
+    }
+}
+
 /// What came of them, in the same order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcomes(pub Vec<Outcome>);
 
-/// A write of a client. The number makes it safe to repeat: a number is carried out once, whoever it is sent to and
+/// A write of a client. The number makes it safe to repeat: a number is carried out at most once, whoever it is sent to and
 /// however often.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
-    /// Who: a random number that the client drew.
+    /// Who: the number that the service gave the client when it registered ([`Operation::Register`]).
     pub client: u64,
     /// Which of its writes, from 1. A client has one under way at a time.
     pub number: u64,
@@ -53,6 +63,9 @@ impl fmt::Debug for Command {
 /// What a write does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operation {
+    /// Makes a new client known. Its number comes from the place of this in the log, so it is never given twice, and a
+    /// repeated registration makes another client.
+    Register,
     /// Sets a key.
     Put {
         /// The key.
@@ -79,6 +92,7 @@ pub enum Operation {
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Operation::Register => f.write_str("register"),
             Operation::Put { key, value } => write!(f, "put {key} ({} bytes)", value.len()),
             Operation::Delete { key } => write!(f, "delete {key}"),
             Operation::CompareAndSwap { key, value, .. } => {
@@ -103,6 +117,7 @@ impl Operation {
     /// How many bytes its key and values have.
     pub fn size(&self) -> usize {
         match self {
+            Operation::Register => 0,
             Operation::Put { key, value } => key.len() + value.len(),
             Operation::Delete { key } => key.len(),
             Operation::CompareAndSwap { key, expected, value } => {
@@ -114,6 +129,7 @@ impl Operation {
     /// Whether key and value are not too long.
     pub fn check(&self) -> Result<(), TooLong> {
         let (key, value) = match self {
+            Operation::Register => return Ok(()),
             Operation::Put { key, value } => (key, value.len()),
             Operation::Delete { key } => (key, 0),
             Operation::CompareAndSwap { key, expected, value } => {
@@ -139,4 +155,9 @@ pub enum Outcome {
     Unequal,
     /// The client has had a later write carried out since. This one was carried out before that, or never will be.
     Superseded,
+    /// The client is known from now on, by this number.
+    Registered(u64),
+    /// The client is not known any more: so many others have written since. It was not carried out now; whether it was
+    /// before, nobody knows. The client has to register again.
+    Expired,
 }

@@ -1,12 +1,14 @@
 //! What members and clients say to each other, as bytes.
 //!
-//! A connection carries frames: four bytes of length, then postcard. The first frame is a `Hello`; then whoever
-//! dialled sends `Call`s and is sent a `Return` for each, in any order. Bytes that are no frame, or a frame that
-//! is no message, end the connection with an error; nothing that is sent can do more.
+//! A connection is TLS 1.3 with certificates of the group's authority on both sides ([`mandate_peer::links::StreamTls`]),
+//! and carries frames: four bytes of length, then postcard. The first frame is a `Hello`, which says what the connection
+//! is for; then whoever dialled sends `Call`s and is sent a `Return` for each, in any order. Bytes that are no frame,
+//! or a frame that is no message, end the connection with an error; nothing that is sent can do more.
 //!
-//! Nothing here is encrypted, and nobody proves who they are: it is for loopback, private networks and the lab.
+//! Raft's and the driver's messages are taken from members only, and only in the name of the member whose certificate
+//! was shown.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotResponse, VoteRequest, VoteResponse,
 };
@@ -14,17 +16,53 @@ use openraft::{BasicNode, LogId, SnapshotMeta, Vote};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_util::codec::{Framed, LengthDelimitedCodec};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio_util::codec::{Framed, FramedWrite, LengthDelimitedCodec};
 
 use super::types::{Command, Kv, Outcome};
 use crate::driver::{Answer, Request as DriverRequest};
 
 /// Rises with every change of a message.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
+
+/// What the protocol is called in the TLS handshake.
+pub(crate) const PROTOCOL: &[u8] = b"mandate-kv";
 
 /// No frame is longer: a megabyte of entries and one value on top of it, or a piece of a snapshot.
 pub const MAX_FRAME: usize = 8 << 20;
+
+/// No frame with a client's request is longer: a compare-and-swap has two values.
+pub(crate) const MAX_REQUEST: usize = 4 << 20;
+
+/// What a connection is for. Requests of clients, and pieces of snapshots, must not hold up Raft's messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Lane {
+    /// Raft and the driver, between members.
+    Raft,
+    /// Pieces of snapshots, between members.
+    Snapshots,
+    /// Requests of clients, or passed on for them.
+    Requests,
+}
+
+impl Lane {
+    /// Whether a request belongs here.
+    pub(crate) fn carries(self, request: &Request) -> bool {
+        match request {
+            Request::Vote(_) | Request::Append(_) | Request::Driver(_) => self == Lane::Raft,
+            Request::Piece(_) => self == Lane::Snapshots,
+            Request::Write { .. }
+            | Request::Read { .. }
+            | Request::Status
+            | Request::Transfer { .. } => self == Lane::Requests,
+        }
+    }
+
+    /// No frame is longer.
+    pub(crate) fn max_frame(self) -> usize {
+        if self == Lane::Requests { MAX_REQUEST } else { MAX_FRAME }
+    }
+}
 
 /// The first frame of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +72,8 @@ pub(crate) struct Hello {
     pub(crate) service: String,
     /// Whom the caller believes to call.
     pub(crate) to: u64,
+    /// What for.
+    pub(crate) lane: Lane,
 }
 
 /// A question, with a number that its answer has, too.
@@ -121,6 +161,8 @@ pub(crate) enum Reply {
     Unknown(String),
     /// It was not done.
     Refused(String),
+    /// No answer to anything: something takes its time, and whoever asked lives.
+    Busy,
 }
 
 impl Reply {
@@ -161,6 +203,8 @@ pub struct Status {
     pub own_elections: bool,
     /// Requests that clients have sent to it since it was started.
     pub requests: u64,
+    /// Why its Raft has ended; `None` while it runs.
+    pub failed: Option<String>,
     /// How long those took that were answered in the last seconds, in microseconds: median and 99 of 100.
     pub latency_us: Option<(u64, u64)>,
 }
@@ -171,6 +215,38 @@ pub(crate) type Frames<T> = Framed<T, LengthDelimitedCodec>;
 /// Cuts a connection into frames.
 pub(crate) fn frames<T: AsyncRead + AsyncWrite>(connection: T) -> Frames<T> {
     LengthDelimitedCodec::builder().max_frame_length(MAX_FRAME).new_framed(connection)
+}
+
+/// Writes frames.
+pub(crate) fn frames_out<T: AsyncWrite>(connection: T) -> FramedWrite<T, LengthDelimitedCodec> {
+    LengthDelimitedCodec::builder().max_frame_length(MAX_FRAME).new_write(connection)
+}
+
+/// The length of the next frame, or `None` at the end.
+pub(crate) async fn next_length(
+    connection: &mut (impl AsyncRead + Unpin),
+    max: usize,
+) -> io::Result<Option<usize>> {
+    let length = match connection.read_u32().await {
+        Ok(length) => length as usize,
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if length > max {
+        let what = format!("a frame has at most {max} bytes here, not {length}");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
+    Ok(Some(length))
+}
+
+/// The next frame, which has this length.
+pub(crate) async fn next_frame<T: DeserializeOwned>(
+    connection: &mut (impl AsyncRead + Unpin),
+    length: usize,
+) -> io::Result<T> {
+    let mut frame = vec![0; length];
+    connection.read_exact(&mut frame).await?;
+    decode(&frame)
 }
 
 /// A message as the bytes of a frame.
@@ -184,7 +260,7 @@ pub(crate) fn encode(message: &impl Serialize) -> io::Result<Bytes> {
 }
 
 /// The message that a frame is.
-pub(crate) fn decode<T: DeserializeOwned>(frame: &BytesMut) -> io::Result<T> {
+pub(crate) fn decode<T: DeserializeOwned>(frame: &[u8]) -> io::Result<T> {
     let what = || format!("{} bytes that are no message of version {VERSION}", frame.len());
     match postcard::take_from_bytes(frame) {
         Ok((message, [])) => Ok(message),
@@ -202,21 +278,20 @@ mod tests {
         let way = Way { passed_on: true, within_ms: 20 };
         let call = Call { number: 3, request: Request::Read { key: "k".into(), way } };
         let bytes = encode(&call).unwrap();
-        let read: Call = decode(&BytesMut::from(&bytes[..])).unwrap();
+        let read: Call = decode(&bytes).unwrap();
         assert!(
             matches!(read.request, Request::Read { key, way: read } if key == "k" && read == way)
         );
         let longer: Vec<u8> = bytes.iter().copied().chain([0]).collect();
-        assert!(decode::<Call>(&BytesMut::from(&longer[..])).is_err(), "trailing bytes");
+        assert!(decode::<Call>(&longer).is_err(), "trailing bytes");
     }
 
     proptest! {
         #[test]
         fn bad_bytes_are_an_error_and_never_a_panic(bytes: Vec<u8>) {
-            let frame = BytesMut::from(&bytes[..]);
-            let _ = decode::<Hello>(&frame);
-            let _ = decode::<Call>(&frame);
-            let _ = decode::<Return>(&frame);
+            let _ = decode::<Hello>(&bytes);
+            let _ = decode::<Call>(&bytes);
+            let _ = decode::<Return>(&bytes);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use mandate_openraft::service::{Client, Status};
+use mandate_openraft::service::{Client, Identity, Status};
 use mandate_proto::identity::MemberId;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustix::process::{Pid, Signal, kill_process};
@@ -18,6 +18,9 @@ pub(crate) const SERVICE: &str = "kv";
 
 /// Arguments with which nobody is ever a candidate of the election, so that nobody directs Raft.
 pub(crate) const UNDIRECTED: [&str; 4] = ["--preference", "never", "--patience", "500ms"];
+
+/// For what hangs.
+pub(crate) const BOUND: Duration = Duration::from_secs(90);
 
 /// One cluster at a time: they are there to be struck, not to be starved by each other.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -80,13 +83,20 @@ impl Cluster {
         let key = KeyPair::generate().unwrap();
         fs::write(self.path("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
         let issuer = Issuer::new(params, key);
-        for id in self.addresses.keys() {
+        let members = self.addresses.keys().map(ToString::to_string);
+        for name in members.chain(["client".to_owned()]) {
             let key = KeyPair::generate().unwrap();
-            let params = CertificateParams::new(vec![format!("{id}.{SERVICE}.mandate")]).unwrap();
+            let params = CertificateParams::new(vec![format!("{name}.{SERVICE}.mandate")]).unwrap();
             let chain = params.signed_by(&key, &issuer).unwrap().pem();
-            fs::write(self.path(&format!("{id}.pem")), chain).unwrap();
-            fs::write(self.path(&format!("{id}.key")), key.serialize_pem()).unwrap();
+            fs::write(self.path(&format!("{name}.pem")), chain).unwrap();
+            fs::write(self.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
         }
+    }
+
+    /// Of a client, or a member, by its name.
+    fn identity(&self, name: &str) -> Identity {
+        let file = |kind: &str| self.path(&format!("{name}.{kind}"));
+        Identity::from_files(&self.path("ca.pem"), &file("pem"), &file("key")).unwrap()
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -94,10 +104,18 @@ impl Cluster {
     }
 
     fn spawn(&mut self, id: MemberId, extra: &[&str]) {
+        self.try_spawn(id, extra, &[]).unwrap_or_else(|complaint| panic!("{complaint}"));
+    }
+
+    /// Starts a member, by a program that starts it if one is named; if it ends at once, what it complains of.
+    fn try_spawn(&mut self, id: MemberId, extra: &[&str], wrapper: &[&str]) -> Result<(), String> {
         let log = File::options().create(true).append(true).open(self.path(&format!("{id}.log")));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mandate-kv"));
+        let program = env!("CARGO_BIN_EXE_mandate-kv");
+        let mut words = wrapper.iter().copied().chain([program]);
+        let mut command = Command::new(words.next().unwrap_or(program));
+        command.args(words);
         command.args(["node", "--attended", "--service", SERVICE, "--me", &id.to_string()]);
-        command.arg("--directory").arg(self.path(&format!("{id}.data")));
+        command.arg("--directory").arg(self.data(id));
         command.arg("--papers").arg(self.path("ca.pem"));
         command.arg(self.path(&format!("{id}.pem"))).arg(self.path(&format!("{id}.key")));
         for (flag, addresses) in [("--at", &self.addresses), ("--peer", &self.peers)] {
@@ -106,14 +124,50 @@ impl Cluster {
             }
         }
         command.args(["--interval", "50ms", "--detect", "500ms"]).args(&self.extra).args(extra);
+        // What it complains of comes last, not where that was found.
+        command.env_remove("RUST_BACKTRACE").env_remove("RUST_LIB_BACKTRACE");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log.unwrap());
         let mut process = command.spawn().unwrap();
         let (input, output) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
         let running = Running { process, _input: input };
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n", "{}", self.complaint(id));
+        if line != "ready\n" {
+            return Err(self.complaint(id));
+        }
         self.running.insert(id, running);
+        Ok(())
+    }
+
+    /// Where a member keeps log, snapshots and the election's state.
+    pub(crate) fn data(&self, id: MemberId) -> PathBuf {
+        self.path(&format!("{id}.data"))
+    }
+
+    /// Starts a member again; if it refuses, what it says.
+    pub(crate) fn try_restart(&mut self, id: MemberId) -> Result<(), String> {
+        self.try_spawn(id, &[], &[])
+    }
+
+    /// Starts a member again with files of at most so many kilobytes: a disk that is full.
+    pub(crate) fn restart_with_a_disk_of(&mut self, id: MemberId, kilobytes: u64) {
+        // Ignored, the signal leaves an error of the write.
+        let script = format!("trap '' XFSZ; ulimit -f {kilobytes}; exec \"$@\"");
+        self.try_spawn(id, &[], &["bash", "-c", &script, "bash"]).unwrap();
+    }
+
+    /// Waits until a member's process has ended by itself, and whether that was a success.
+    pub(crate) async fn ends(&mut self, id: MemberId) -> bool {
+        let began = Instant::now();
+        loop {
+            let running = self.running.get_mut(&id).unwrap();
+            if let Some(status) = running.process.try_wait().unwrap() {
+                self.running.remove(&id);
+                return status.success();
+            }
+            assert!(began.elapsed() < BOUND, "{id} does not end: {}", self.complaint(id));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// What a member has complained of.
@@ -147,7 +201,7 @@ impl Cluster {
 
     /// A client that asks one of them first.
     pub(crate) fn client(&self, preferred: MemberId, within: Duration) -> Client {
-        Client::new(SERVICE, &self.addresses, preferred, within).unwrap()
+        Client::new(SERVICE, &self.addresses, &self.identity("client"), preferred, within).unwrap()
     }
 
     /// Waits until a member leads both the election and Raft, and says who.
@@ -196,7 +250,7 @@ impl Cluster {
             let complaints: String =
                 self.members().map(|id| format!("{id}: {}\n", self.complaint(id))).collect();
             assert!(
-                began.elapsed() < Duration::from_secs(30),
+                began.elapsed() < BOUND,
                 "waited in vain for {what}: {statuses:#?}\n{complaints}"
             );
             tokio::time::sleep(Duration::from_millis(20)).await;

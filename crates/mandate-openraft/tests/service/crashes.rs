@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use mandate_openraft::service::Client;
+use mandate_openraft::service::{Client, RequestError};
 use rustix::process::Signal;
 use tokio::task::JoinHandle;
 
-use crate::cluster::{Cluster, p};
+use crate::cluster::{BOUND, Cluster, p};
+
+/// What nobody writes: to look for it finds a loss.
+const NEVER: u64 = u64::MAX;
 
 /// Clients that write all the time: each counts up under a key of its own.
 struct Writers {
@@ -24,7 +27,7 @@ impl Writers {
         let members: Vec<_> = cluster.members().collect();
         let running = (0..number).map(|writer| {
             let preferred = members[writer as usize % members.len()];
-            let client = cluster.client(preferred, Duration::from_secs(20));
+            let client = cluster.client(preferred, BOUND);
             tokio::spawn(write(client, writer, stop.clone(), acknowledged.clone()))
         });
         Writers { running: running.collect(), stop, acknowledged }
@@ -38,8 +41,8 @@ impl Writers {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        let waited = tokio::time::timeout(Duration::from_secs(30), reached).await;
-        waited.expect("writes are acknowledged again within 30 s");
+        let waited = tokio::time::timeout(BOUND, reached).await;
+        waited.expect("writes are acknowledged again");
     }
 
     /// Stops them: what each had acknowledged.
@@ -66,16 +69,22 @@ async fn write(
         }
         let written =
             client.put(format!("{writer}/{number}"), number.to_string().into_bytes()).await;
-        written.expect("a write is delayed, not failed");
-        acknowledged.push(number);
-        count.fetch_add(1, Ordering::Relaxed);
+        match written {
+            Ok(()) => {
+                acknowledged.push(number);
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            // The service has acknowledged that it knows this client, and does not any more.
+            Err(RequestError::Expired) => acknowledged.push(NEVER),
+            Err(error) => panic!("a write is delayed, not failed: {error}"),
+        }
     }
     acknowledged
 }
 
 /// How many acknowledged writes are not there any more.
 async fn lost(cluster: &Cluster, acknowledged: &[Vec<u64>]) -> usize {
-    let mut client = cluster.client(p(1), Duration::from_secs(20));
+    let mut client = cluster.client(p(1), BOUND);
     let mut lost = 0;
     for (writer, numbers) in acknowledged.iter().enumerate() {
         for number in numbers {

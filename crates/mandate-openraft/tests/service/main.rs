@@ -2,7 +2,9 @@
 
 mod cluster;
 mod crashes;
+mod disks;
 mod figures;
 mod histories;
 mod hostile;
 mod moves;
+mod quorum;

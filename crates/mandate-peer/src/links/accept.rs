@@ -1,21 +1,20 @@
-//! Connections of members with lower ids, which dial us.
+//! Connections of members with lower ids, which dial us; and questions of those with higher ids, whom we ought to dial and do
+//! not: they may not be in our list, or have other settings, and both sides are to know.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use mandate_proto::identity::MemberId;
 use quinn::{Connecting, Connection, Incoming, RecvStream, SendStream};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::failure::{Failure, REFUSED, Refusal};
-use super::hello::{Hello, WATCHED};
-use super::limits::{HANDSHAKE_TIMEOUT, NONCE_LIFETIME, UNVALIDATED_ALLOWED};
+use super::control::{Control, Word};
+use super::failure::{DIFFERS, Failure, REFUSED, Refusal, STOPPING};
+use super::hello::Hello;
+use super::limits::{HANDSHAKE_TIMEOUT, UNVALIDATED_ALLOWED};
 use super::link::{self, Established};
-use super::name;
-use super::nonce::Issued;
 use super::places::{Place, Places};
 use super::shared::Shared;
+use super::{name, twins};
 
 /// Accepts connections until the member stops.
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -64,23 +63,37 @@ async fn newcomer(shared: &Arc<Shared>, connecting: Connecting, place: Place) {
         greeted = timeout(HANDSHAKE_TIMEOUT, greet(shared, connecting, &mut known)) => greeted,
     };
     let failure = match greeted {
-        Ok(Ok(greeted)) => {
-            let Greeted { member, connection, issued } = greeted;
-            let watch = match known.streams.take() {
-                Some(streams) => await_watch(shared, issued, streams).await,
-                None => None,
-            };
+        Ok(Ok((member, hello, connection))) => {
+            let Some((sender, receiver)) = known.streams.take() else { return };
+            let control = Control { sender, receiver, dials: false };
             let place = Some(place);
-            return link::run(shared, Established { member, connection, watch, place }).await;
+            let established = Established { member, hello, connection, control, place };
+            return link::run(shared, established).await;
         }
         Ok(Err(failure)) => failure,
         Err(_) => Failure::Lost("the handshake took too long".to_owned()),
     };
     if let Some(connection) = &known.connection {
-        connection.close(REFUSED, failure.to_string().as_bytes());
+        match &failure {
+            // The other side can then say what differs, as we do.
+            Failure::Refused(Refusal::OtherSettings { ours, .. }) => {
+                connection.close(DIFFERS, ours.encode().as_bytes());
+            }
+            Failure::Refused(Refusal::OutOfTurn { .. }) => {
+                connection.close(STOPPING, failure.to_string().as_bytes());
+            }
+            _ => connection.close(REFUSED, failure.to_string().as_bytes()),
+        }
     }
     match failure {
+        // It only asked why we do not dial it, and nothing is wrong with it.
+        Failure::Refused(refusal @ Refusal::OutOfTurn { .. }) => {
+            tracing::debug!(%address, "no link: {refusal}");
+        }
         Failure::Refused(refusal) => {
+            if let Some(member) = known.member {
+                shared.note_settings(member, &refusal).await;
+            }
             shared.refuse(known.member, address, refusal.to_string()).await;
         }
         Failure::Lost(reason) => tracing::debug!(%address, "no link: {reason}"),
@@ -96,35 +109,34 @@ struct Known {
     streams: Option<(SendStream, RecvStream)>,
 }
 
-/// A newcomer that is who it says, and waits for its watch.
-struct Greeted {
-    member: MemberId,
-    connection: Connection,
-    issued: Issued,
-}
-
 async fn greet(
     shared: &Shared,
     connecting: Connecting,
     known: &mut Known,
-) -> Result<Greeted, Failure> {
+) -> Result<(MemberId, Hello, Connection), Failure> {
     let connection = connecting.await?;
     known.connection = Some(connection.clone());
     let member = name::of_peer(&connection, &shared.hello.group)?;
     known.member = Some(member);
     check_member(shared, member)?;
     let (sender, receiver) = known.streams.insert(connection.accept_bi().await?);
-    let theirs = Hello::read(receiver).await?;
+    let theirs = shared.hello.read(receiver).await?;
     shared.hello.check(&theirs)?;
+    if member > shared.me {
+        return Err(Refusal::OutOfTurn { theirs: member, ours: shared.me }.into());
+    }
+    shared.compare_settings(member, &theirs.settings);
+    twins::check(shared, member, &theirs).await?;
     tracing::debug!(%member, life = format_args!("{:016x}", theirs.life), "greeted");
-    let issued = shared.nonces.issue(Instant::now());
-    let mut answer = shared.hello.encode();
-    answer.extend(issued.nonce.as_bytes());
-    sender.write_all(&answer).await?;
-    Ok(Greeted { member, connection, issued })
+    sender.write_all(&shared.hello.encode()).await?;
+    // Its first word says that it accepts us.
+    match Word::read(receiver).await? {
+        Some(Word::Ask) => Ok((member, theirs, connection)),
+        _ => Err(Refusal::NoGreeting.into()),
+    }
 }
 
-/// Whether this member is one that dials us.
+/// Whether this member is one of the group, as far as we know.
 fn check_member(shared: &Shared, member: MemberId) -> Result<(), Refusal> {
     if member == shared.me {
         return Err(Refusal::Myself(member));
@@ -132,27 +144,5 @@ fn check_member(shared: &Shared, member: MemberId) -> Result<(), Refusal> {
     if !shared.peers.contains_key(&member) {
         return Err(Refusal::UnknownMember(member));
     }
-    if member > shared.me {
-        return Err(Refusal::OutOfTurn { theirs: member, ours: shared.me });
-    }
     Ok(())
-}
-
-/// Waits until the watch has shown its number, or the dialler does without one (it ends its stream).
-async fn await_watch(
-    shared: &Shared,
-    mut issued: Issued,
-    (mut sender, mut receiver): (SendStream, RecvStream),
-) -> Option<TcpStream> {
-    let mut nothing = [0];
-    let stream = tokio::select! {
-        biased;
-        () = shared.stop.cancelled() => None,
-        stream = &mut issued.stream => stream.ok(),
-        _ = receiver.read(&mut nothing) => None,
-        () = tokio::time::sleep(NONCE_LIFETIME) => None,
-    }?;
-    // If the connection is lost meanwhile, the link will notice.
-    let _ = sender.write_all(&[WATCHED]).await;
-    Some(stream)
 }

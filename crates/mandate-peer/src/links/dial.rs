@@ -1,25 +1,25 @@
-//! Connections to members with higher ids, which we dial.
+//! Connections to members with higher ids, which we dial; and questions to those with lower ids that ought to dial us and
+//! do not.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use mandate_proto::identity::MemberId;
-use quinn::{Connection, RecvStream, SendStream};
-use tokio::net::{TcpStream, lookup_host};
+use quinn::Connection;
+use tokio::net::lookup_host;
 use tokio::time::timeout;
 
 use super::backoff::Backoff;
-use super::failure::{Failure, REFUSED, Refusal};
-use super::hello::{self, Hello, WATCHED};
+use super::control::{Control, Word};
+use super::failure::{Failure, REFUSED, Refusal, STOPPING};
 use super::limits::{
-    BACKOFF_FIRST, HANDSHAKE_TIMEOUT, MAX_ADDRESSES, SETTLED_AFTER, WATCH_TIMEOUT,
+    BACKOFF_FIRST, HANDSHAKE_TIMEOUT, INQUIRE_EVERY, MAX_ADDRESSES, SETTLED_AFTER,
 };
 use super::link::{self, Established};
-use super::nonce::Nonce;
+use super::settings::Settings;
 use super::shared::Shared;
-use super::sockets::canonical;
-use super::{name, watch};
+use super::{name, twins};
 
 /// Keeps a link to a member, until we stop.
 pub(crate) async fn run(shared: Arc<Shared>, member: MemberId) {
@@ -59,6 +59,31 @@ pub(crate) async fn run(shared: Arc<Shared>, member: MemberId) {
     }
 }
 
+/// Asks a member with a lower id why it does not dial us, now and then while there is no link. It may not have us in its list:
+/// then neither of us would ever learn of the other. What it answers is told like any refusal.
+pub(crate) async fn inquire(shared: Arc<Shared>, member: MemberId) {
+    let Some(peer) = shared.peers.get(&member) else { return };
+    loop {
+        tokio::select! {
+            biased;
+            () = shared.stop.cancelled() => return,
+            () = tokio::time::sleep(INQUIRE_EVERY) => {}
+        }
+        if peer.is_linked() {
+            continue;
+        }
+        tokio::select! {
+            biased;
+            () = shared.stop.cancelled() => return,
+            attempted = attempt(&shared, member, &peer.address) => {
+                if let Ok(established) = attempted {
+                    established.connection.close(STOPPING, b"it was only asked");
+                }
+            }
+        }
+    }
+}
+
 /// Tries each address of a member in turn. Refusals have been told when this returns.
 async fn attempt(shared: &Shared, member: MemberId, host: &str) -> Result<Established, Failure> {
     let unreachable = "its name has no address that can be reached from the one listened on";
@@ -67,13 +92,10 @@ async fn attempt(shared: &Shared, member: MemberId, host: &str) -> Result<Establ
         let mut opened = None;
         let connected = timeout(HANDSHAKE_TIMEOUT, connect(shared, member, address, &mut opened));
         last = match connected.await {
-            Ok(Ok((connection, nonce, streams))) => {
-                let watch = open_watch(&connection, &nonce, streams).await;
-                if watch.is_none() {
-                    tracing::warn!(%member, %address, "no watch: TCP does not get through to the port \
-                        that QUIC uses; a crash of this member will be noticed by timeouts only");
-                }
-                return Ok(Established { member, connection, watch, place: None });
+            Ok(Ok(established)) => return Ok(established),
+            // It has said what it has instead.
+            Ok(Err(Failure::Refused(Refusal::DiffersThere(theirs)))) => {
+                shared.hello.differs(Settings::decode(&theirs)).into()
             }
             Ok(Err(failure)) => failure,
             Err(_) => Failure::Lost("the handshake took too long".to_owned()),
@@ -82,6 +104,7 @@ async fn attempt(shared: &Shared, member: MemberId, host: &str) -> Result<Establ
             connection.close(REFUSED, last.to_string().as_bytes());
         }
         if let Failure::Refused(refusal) = &last {
+            shared.note_settings(member, refusal).await;
             shared.refuse(Some(member), address, refusal.to_string()).await;
         }
     }
@@ -105,7 +128,7 @@ async fn connect(
     member: MemberId,
     address: SocketAddr,
     opened: &mut Option<Connection>,
-) -> Result<(Connection, Nonce, (SendStream, RecvStream)), Failure> {
+) -> Result<Established, Failure> {
     let expected = name::of_member(member, &shared.hello.group);
     let client = shared.papers().client.clone();
     let connection = shared
@@ -121,25 +144,13 @@ async fn connect(
     }
     let (mut sender, mut receiver) = connection.open_bi().await?;
     sender.write_all(&shared.hello.encode()).await?;
-    let theirs = Hello::read(&mut receiver).await?;
+    let theirs = shared.hello.read(&mut receiver).await?;
     shared.hello.check(&theirs)?;
+    shared.compare_settings(member, &theirs.settings);
+    twins::check(shared, member, &theirs).await?;
     tracing::debug!(%member, life = format_args!("{:016x}", theirs.life), "greeted");
-    let nonce = hello::read_nonce(&mut receiver).await?;
-    Ok((connection, nonce, (sender, receiver)))
-}
-
-/// Opens the watch and waits until the other side has it. Dropping the streams tells the other side that
-/// we do not wait any more.
-async fn open_watch(
-    connection: &Connection,
-    nonce: &Nonce,
-    (_sender, mut receiver): (SendStream, RecvStream),
-) -> Option<TcpStream> {
-    let opened = timeout(WATCH_TIMEOUT, async {
-        let stream = watch::open(canonical(connection.remote_address()), nonce).await.ok()?;
-        let mut answer = [0];
-        receiver.read_exact(&mut answer).await.ok()?;
-        (answer == [WATCHED]).then_some(stream)
-    });
-    opened.await.ok().flatten()
+    // Tells the other side that it is accepted here.
+    sender.write_all(&Word::Ask.encode()).await?;
+    let control = Control { sender, receiver, dials: true };
+    Ok(Established { member, hello: theirs, connection, control, place: None })
 }

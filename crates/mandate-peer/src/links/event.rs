@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 
 use mandate_proto::identity::MemberId;
+use mandate_proto::pole::installation::ConfigDigest;
 pub use mandate_runtime::transport::Delivery;
 
-/// What happened to links. For one member `Up` and `Broken` alternate, beginning with `Up`, and frames
-/// come between them.
+/// What happened to links. For one member `Up` and `Broken` alternate, beginning with `Up`; frames and
+/// `WatchBroke` come between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkEvent {
     /// Frames can be exchanged with this member.
@@ -21,8 +22,26 @@ pub enum LinkEvent {
         /// The frame, as it was sent.
         frame: Vec<u8>,
     },
-    /// The connection or its watch broke: a hint to probe, not a proof of death.
+    /// The watch broke, and the link is up: a hint to probe over it, not a proof of death.
+    WatchBroke {
+        /// The member.
+        member: MemberId,
+    },
+    /// The connection broke, or the other side did not answer after its watch broke.
     Broken {
+        /// The member.
+        member: MemberId,
+    },
+    /// A connection was refused because the other side has another list of members or another guarantee. Told at
+    /// every attempt.
+    Differs {
+        /// The member.
+        member: MemberId,
+        /// What its configuration comes to.
+        config: ConfigDigest,
+    },
+    /// Two processes show the id of a member, which may be this one. Told once a minute.
+    Twin {
         /// The member.
         member: MemberId,
     },

@@ -9,6 +9,7 @@ use quinn::{ConnectionError, ReadError, ReadExactError, VarInt, WriteError};
 
 use super::limits::{MAX_FOREIGN_TEXT, MAX_FRAME_BYTES};
 use super::name::Unnamed;
+use super::settings::Settings;
 
 /// The member stops, or needs the connection no longer.
 pub(crate) const STOPPING: VarInt = VarInt::from_u32(0);
@@ -18,8 +19,11 @@ pub(crate) const REFUSED: VarInt = VarInt::from_u32(1);
 pub(crate) const REPLACED: VarInt = VarInt::from_u32(2);
 /// The other side broke the rules; the reason is sent along.
 pub(crate) const VIOLATION: VarInt = VarInt::from_u32(3);
-/// The watch broke.
-pub(crate) const WATCH_BROKE: VarInt = VarInt::from_u32(4);
+/// The other side did not say that it is there.
+pub(crate) const NO_ANSWER: VarInt = VarInt::from_u32(4);
+
+/// The other side has another list of members or another guarantee; ours are sent along, as text.
+pub(crate) const DIFFERS: VarInt = VarInt::from_u32(16);
 
 /// Why a connection did not become a link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -99,6 +103,27 @@ pub(crate) enum Refusal {
         "it sent bytes over the watch, which is silent among members; is something between the two hosts answering for it?"
     )]
     WatchSpoke,
+    #[error(
+        "it is configured with {theirs}, and this member with {ours}: neither counts the other's votes; give all members \
+         the same list and guarantee (docs/peer.md says how to change them)"
+    )]
+    OtherSettings { theirs: Box<Settings>, ours: Box<Settings> },
+    #[error("the other side has other settings: {0}")]
+    DiffersThere(String),
+    #[error(
+        "it says something about the link that no member of this release says; run the same release on both"
+    )]
+    UnknownWord,
+    #[error(
+        "another process runs as {0}, and answers: two processes under one id could both vote. Stop one of them; if \
+         its host was cloned, give it an id, a certificate and a state of its own"
+    )]
+    Twin(MemberId),
+    #[error(
+        "{0} shows another state file than before: what it voted with the former one is forgotten. If that file was lost, \
+         move the present one away and start {0} with --lost; if it was moved, correct the path of its state"
+    )]
+    OtherState(MemberId),
     #[error("the other side refused this member's certificate: {0}")]
     CertificateRefusedThere(&'static str),
     #[error("the other side refused this member, and says of it: {0}")]
@@ -127,6 +152,10 @@ impl From<ConnectionError> for Failure {
             {
                 let reason = printable(&String::from_utf8_lossy(&close.reason));
                 Refusal::RefusedThere(reason).into()
+            }
+            ConnectionError::ApplicationClosed(close) if close.error_code == DIFFERS => {
+                let theirs = String::from_utf8_lossy(&close.reason).into_owned();
+                Refusal::DiffersThere(theirs).into()
             }
             ConnectionError::ApplicationClosed(_) => {
                 Failure::Lost("the other side ended it".to_owned())

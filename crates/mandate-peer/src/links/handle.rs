@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use mandate_proto::identity::MemberId;
+use mandate_runtime::Start;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -18,6 +19,7 @@ use super::hello::Hello;
 use super::identity::Identity;
 use super::limits::{CLOSE_TIMEOUT, EVENT_QUEUE, MAX_FRAME_BYTES};
 use super::renewal::{IdentityFiles, Renewal};
+use super::settings::Settings;
 use super::shared::{Counts, Dropped, Outgoing, Papers, Peer, Shared, Traffic};
 use super::sockets::{self, Unbound};
 use super::{accept, dial, name, watch};
@@ -37,6 +39,15 @@ pub struct LinksConfig {
     pub identity: Identity,
     /// Version of the protocol within frames. The same at all members.
     pub version: u32,
+    /// What else must be the same, and what is warned of.
+    pub settings: Settings,
+    /// The random number of this member's state, by which others notice another state under its id.
+    pub disk: u64,
+    /// What this member starts from.
+    pub start: Start,
+    /// Whether votes are kept in the state: then a member with another state than before is let in only if it says that
+    /// its state was lost. The same at all members.
+    pub keeps_votes: bool,
 }
 
 /// Why links could not be started. Nothing is running, and no port is taken.
@@ -120,13 +131,23 @@ impl Links {
         let peers = config.peers.into_iter();
         let shared = Arc::new(Shared {
             me: config.me,
-            hello: Hello { version: config.version, life: rand::random(), group: config.group },
+            hello: Hello {
+                version: config.version,
+                life: rand::random(),
+                disk: config.disk,
+                start: config.start,
+                group: config.group,
+                settings: config.settings,
+            },
+            keeps_votes: config.keeps_votes,
             endpoint,
             papers: papers.into(),
             peers: peers.map(|(member, address)| (member, Peer::new(address))).collect(),
             nonces: Default::default(),
             events,
             reports: Default::default(),
+            troubles: Default::default(),
+            twins_told: Default::default(),
             counts: Counts::default(),
             stop: stop.clone(),
             is_unheard: false.into(),
@@ -173,6 +194,11 @@ impl Links {
         outgoing.as_ref().map(|outgoing| outgoing.connection.rtt())
     }
 
+    /// Whether a watch stands beside the link with a member: without, its crash is noticed by timeouts only.
+    pub fn is_watched(&self, member: MemberId) -> bool {
+        self.shared.peers.get(&member).is_some_and(|peer| peer.is_watched.load(Ordering::Relaxed))
+    }
+
     /// Where this member listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_address
@@ -183,9 +209,31 @@ impl Links {
         self.shared.counts.read()
     }
 
+    /// How often a second process showed the id of a member, this one included, since the start.
+    pub fn twins(&self) -> u64 {
+        self.shared.counts.twins.load(Ordering::Relaxed)
+    }
+
+    /// Why there is no link with members, or what else is wrong with them, in words for an operator: what was found
+    /// in the last half minute. Of this member itself, if another process shows its id.
+    pub fn troubles(&self) -> BTreeMap<MemberId, String> {
+        self.shared.troubles()
+    }
+
     /// What all links have carried since the start.
     pub fn traffic(&self) -> Traffic {
         self.shared.peers.values().map(Peer::traffic).fold(Traffic::default(), |sum, of| sum + of)
+    }
+
+    /// This member's settings.
+    pub fn settings(&self) -> &Settings {
+        &self.shared.hello.settings
+    }
+
+    /// Members that are refused because they have another list of members or another guarantee, and what they have.
+    pub fn differing(&self) -> Vec<(MemberId, Settings)> {
+        let peers = self.shared.peers.iter();
+        peers.filter_map(|(id, peer)| Some((*id, peer.differing()?))).collect()
     }
 
     /// Keeps certificates and key as these files are, by looking at them; see [`Renewal`].
@@ -240,5 +288,8 @@ fn spawn(shared: &Arc<Shared>, listener: tokio::net::TcpListener) {
     tasks.spawn(accept::run(shared.clone()));
     for member in shared.peers.keys().filter(|member| **member > shared.me) {
         tasks.spawn(dial::run(shared.clone(), *member));
+    }
+    for member in shared.peers.keys().filter(|member| **member < shared.me) {
+        tasks.spawn(dial::inquire(shared.clone(), *member));
     }
 }

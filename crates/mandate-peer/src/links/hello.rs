@@ -1,31 +1,36 @@
 //! The first words on a connection, once TLS has told who speaks.
 //!
-//! The dialler sends magic, version, life and group on a stream of its own; the accepting side answers
-//! with the same, followed by the number for the watch. Later it sends one byte more, when the watch has
-//! shown that number. TLS already proves the group by the name in the certificate, but a certificate may
-//! name a member of two groups: so both sides say which one they mean.
+//! The dialler sends magic, version, life, the number of its state, what it started from, group and settings on a stream of
+//! its own; the accepting side answers with the same. The stream goes on with what the two say about the link
+//! (`control`). TLS already proves the group by the name in the certificate, but a certificate may name a member of two
+//! groups: so both sides say which one they mean. Settings come last, and are not read from who speaks another version:
+//! those may be written differently.
+
+use mandate_runtime::Start;
 
 use super::failure::{Failure, Refusal};
-use super::limits::MAX_GROUP_BYTES;
-use super::nonce::{NONCE_BYTES, Nonce};
+use super::limits::{MAX_GROUP_BYTES, MAX_SETTINGS_BYTES};
+use super::settings::Settings;
 
 /// So that another protocol is told apart at once.
 const MAGIC: [u8; 4] = *b"MNDT";
 
-/// Magic, version, life, and the length of the group's name.
-const FIXED_BYTES: usize = 4 + 4 + 8 + 1;
-
-/// The byte by which the accepting side says that it has the watch.
-pub(crate) const WATCHED: u8 = 1;
+/// Magic, version, life, the number of the state, what it started from, and the length of the group's name.
+const FIXED_BYTES: usize = 4 + 4 + 8 + 8 + 1 + 1;
 
 /// What both sides say about themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     /// Of the protocol within frames.
     pub(crate) version: u32,
-    /// A random number drawn at each start: shows in the log whether a member was restarted.
+    /// A random number drawn at each start: tells a process from another of the same member.
     pub(crate) life: u64,
+    /// The random number of its state's file: tells a state from another of the same member.
+    pub(crate) disk: u64,
+    pub(crate) start: Start,
     pub(crate) group: String,
+    /// What must be alike, and what is warned of.
+    pub(crate) settings: Settings,
 }
 
 impl Hello {
@@ -34,26 +39,50 @@ impl Hello {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(self.version.to_be_bytes());
         bytes.extend(self.life.to_be_bytes());
+        bytes.extend(self.disk.to_be_bytes());
+        bytes.push(match self.start {
+            Start::Stored => 0,
+            Start::New => 1,
+            Start::Lost => 2,
+            Start::Changed => 3,
+        });
         let group = &self.group.as_bytes()[..self.group.len().min(MAX_GROUP_BYTES)];
         bytes.push(group.len() as u8);
         bytes.extend(group);
+        let settings = self.settings.encode();
+        bytes.extend((settings.len() as u16).to_be_bytes());
+        bytes.extend(settings.as_bytes());
         bytes
     }
 
     /// Reads the other side's.
-    pub(crate) async fn read(stream: &mut quinn::RecvStream) -> Result<Hello, Failure> {
+    pub(crate) async fn read(&self, stream: &mut quinn::RecvStream) -> Result<Hello, Failure> {
         let mut fixed = [0; FIXED_BYTES];
         stream.read_exact(&mut fixed).await?;
-        let [a, b, c, d, version @ .., length] = fixed;
-        if [a, b, c, d] != MAGIC || usize::from(length) > MAX_GROUP_BYTES {
+        let mut rest = &fixed[..];
+        let magic: [u8; 4] = take(&mut rest)?;
+        let version = u32::from_be_bytes(take(&mut rest)?);
+        let life = u64::from_be_bytes(take(&mut rest)?);
+        let disk = u64::from_be_bytes(take(&mut rest)?);
+        let [start, length] = take(&mut rest)?;
+        if magic != MAGIC || usize::from(length) > MAX_GROUP_BYTES {
             return Err(Refusal::NoGreeting.into());
         }
-        let [e, f, g, h, life @ ..] = version;
+        let start = match start {
+            0 => Start::Stored,
+            1 => Start::New,
+            2 => Start::Lost,
+            3 => Start::Changed,
+            _ => return Err(Refusal::NoGreeting.into()),
+        };
         let mut group = vec![0; usize::from(length)];
         stream.read_exact(&mut group).await?;
         let group = String::from_utf8(group).map_err(|_| Refusal::NoGreeting)?;
-        let version = u32::from_be_bytes([e, f, g, h]);
-        Ok(Hello { version, life: u64::from_be_bytes(life), group })
+        let settings = match version == self.version {
+            true => read_settings(stream).await?,
+            false => Settings::default(),
+        };
+        Ok(Hello { version, life, disk, start, group, settings })
     }
 
     /// Whether the other side's fits ours.
@@ -65,23 +94,48 @@ impl Hello {
         if theirs.version != self.version {
             return Err(Refusal::OtherVersion { theirs: theirs.version, ours: self.version });
         }
+        if !self.settings.agrees(&theirs.settings) {
+            return Err(self.differs(theirs.settings.clone()));
+        }
         Ok(())
+    }
+
+    /// That the other side has these settings, and must not.
+    pub(crate) fn differs(&self, theirs: Settings) -> Refusal {
+        Refusal::OtherSettings { theirs: Box::new(theirs), ours: Box::new(self.settings.clone()) }
     }
 }
 
-/// Reads the number for the watch, which follows the accepting side's greeting.
-pub(crate) async fn read_nonce(stream: &mut quinn::RecvStream) -> Result<Nonce, Failure> {
-    let mut bytes = [0; NONCE_BYTES];
-    stream.read_exact(&mut bytes).await?;
-    Ok(Nonce::from_bytes(bytes))
+async fn read_settings(stream: &mut quinn::RecvStream) -> Result<Settings, Failure> {
+    let mut length = [0; 2];
+    stream.read_exact(&mut length).await?;
+    let length = usize::from(u16::from_be_bytes(length));
+    if length > MAX_SETTINGS_BYTES {
+        return Err(Refusal::NoGreeting.into());
+    }
+    let mut text = vec![0; length];
+    stream.read_exact(&mut text).await?;
+    let text = String::from_utf8(text).map_err(|_| Refusal::NoGreeting)?;
+    Ok(Settings::decode(&text))
+}
+
+/// The next bytes of a greeting.
+fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], Refusal> {
+    let (first, rest) = bytes.split_first_chunk().ok_or(Refusal::NoGreeting)?;
+    *bytes = rest;
+    Ok(*first)
 }
 
 #[cfg(test)]
 mod tests {
+    use mandate_proto::identity::MemberId;
+    use mandate_proto::pole::installation::ConfigDigest;
+
     use super::*;
 
     fn hello(version: u32, group: &str) -> Hello {
-        Hello { version, life: 7, group: group.to_owned() }
+        let (group, settings) = (group.to_owned(), Settings::default());
+        Hello { version, life: 7, disk: 9, start: Start::Lost, group, settings }
     }
 
     #[test]
@@ -97,6 +151,20 @@ mod tests {
     #[test]
     fn the_greeting_has_the_documented_bytes() {
         let bytes = hello(3, "ab").encode();
-        assert_eq!(bytes, b"MNDT\0\0\0\x03\0\0\0\0\0\0\0\x07\x02ab");
+        let expected = b"MNDT\0\0\0\x03\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x09\x02\x02ab\0\0";
+        assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn another_list_of_members_is_refused_and_both_are_named() {
+        let settings = |digest, ids: &[u32]| {
+            let ids: Vec<_> = ids.iter().copied().map(MemberId::new).collect();
+            Settings::new(ConfigDigest::new(digest), &ids, "leased")
+        };
+        let ours = Hello { settings: settings(1, &[1, 2, 3]), ..hello(1, "shop") };
+        let theirs = Hello { settings: settings(2, &[1, 2, 3, 4, 5]), ..hello(1, "shop") };
+        let refusal = ours.check(&theirs).unwrap_err().to_string();
+        assert!(refusal.contains("members p1 p2 p3, guarantee leased"), "{refusal}");
+        assert!(refusal.contains("members p1 p2 p3 p4 p5, guarantee leased"), "{refusal}");
     }
 }

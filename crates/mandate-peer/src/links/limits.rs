@@ -9,6 +9,12 @@ pub const MAX_FRAME_BYTES: usize = 1024;
 /// A group's name is one label of a DNS name.
 pub(crate) const MAX_GROUP_BYTES: usize = 63;
 
+/// What a member says of its configuration in the greeting: 64 ids of ten digits, and an oracle.
+pub(crate) const MAX_SETTINGS_BYTES: usize = 2048;
+
+/// How often a member that ought to dial us, and does not, is asked why: longer than it takes to dial.
+pub(crate) const INQUIRE_EVERY: Duration = Duration::from_secs(4);
+
 /// Connections of one kind, QUIC or TCP, that have not yet said who they are: a group has 64 members at
 /// most, and all of them may come back at once.
 pub(crate) const MAX_NEWCOMERS: usize = 128;
@@ -30,6 +36,34 @@ pub(crate) const NONCE_LIFETIME: Duration = Duration::from_secs(5);
 /// How long the dialler tries to open a watch before it does without. Long enough for one lost SYN,
 /// which is sent again after 1 s.
 pub(crate) const WATCH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A watch that could not be opened is tried again after this: firewalls are seldom changed.
+pub(crate) const WATCH_AGAIN: Duration = Duration::from_secs(30);
+
+/// How long the other side may take to say that it is there, besides some round trips: a busy host takes a
+/// while to answer, and a process that was restarted waits for it.
+pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// So that one lost packet is not taken for a death.
+pub(crate) const PROBE_ROUND_TRIPS: u32 = 4;
+
+/// Words about a link that wait to be heard. Members say one at a time.
+pub(crate) const WORDS: usize = 8;
+
+/// Processes that wait at a time to hear whether the one that shows their id is there.
+pub(crate) const MAX_CHALLENGES: usize = 8;
+
+/// An idle TCP connection shows itself to what lies on the way, and finds out if that has forgotten it: more often than
+/// the minute after which the strictest forget.
+pub(crate) const WATCH_KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(crate) const WATCH_KEEP_ALIVE_RETRY: Duration = Duration::from_secs(5);
+pub(crate) const WATCH_KEEP_ALIVE_RETRIES: u32 = 4;
+
+/// A twin is told of again after this.
+pub(crate) const TWIN_AGAIN: Duration = Duration::from_secs(60);
+
+/// What was wrong with a member is forgotten when it has not come again for so long.
+pub(crate) const TROUBLE_FADES: Duration = Duration::from_secs(30);
 
 /// Frames waiting for a member's stream. At 256 bytes a message that is more than the protocol sends
 /// within the 3 s after which a silent link ends.

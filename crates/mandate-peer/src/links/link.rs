@@ -6,43 +6,45 @@ use std::sync::atomic::Ordering;
 
 use mandate_proto::identity::MemberId;
 use quinn::{Connection, SendStream, VarInt};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::control::{self, Control};
 use super::event::LinkEvent;
-use super::failure::{Failure, REPLACED, Refusal, STOPPING, VIOLATION, WATCH_BROKE};
-use super::limits::{GOODBYE_TIMEOUT, QUEUE_FRAMES};
+use super::failure::{Failure, NO_ANSWER, REPLACED, STOPPING, VIOLATION};
+use super::frames;
+use super::hello::Hello;
+use super::limits::{GOODBYE_TIMEOUT, MAX_CHALLENGES, QUEUE_FRAMES};
 use super::places::Place;
-use super::shared::{Counts, Outgoing, Shared};
+use super::shared::{Counts, Outgoing, Peer, Shared};
 use super::sockets::canonical;
-use super::{frames, watch};
 
 /// What the two sides need of each other, made by the handshake.
 pub(crate) struct Established {
     pub(crate) member: MemberId,
+    pub(crate) hello: Hello,
     pub(crate) connection: Connection,
-    /// Absent where only QUIC gets through.
-    pub(crate) watch: Option<TcpStream>,
+    pub(crate) control: Control,
     /// Counts among the newcomers until the link is up.
     pub(crate) place: Option<Place>,
 }
 
 /// Why a link ended.
-enum End {
+pub(crate) enum End {
     /// The other side has not said that it has read everything.
     Unheard,
     Stopping,
     Replaced,
-    WatchBroke,
+    /// The other side did not say that it is there, when its watch broke or another showed its id.
+    NoAnswer,
     Failed(Failure),
 }
 
 /// Runs a link until it ends. Tells the consumer that it is up, and later that it broke.
 pub(crate) async fn run(shared: &Arc<Shared>, established: Established) {
-    let Established { member, connection, mut watch, place } = established;
+    let Established { member, hello, connection, mut control, place } = established;
     let Some(peer) = shared.peers.get(&member) else { return };
     let replaced = CancellationToken::new();
     peer.supersede(replaced.clone());
@@ -57,38 +59,42 @@ pub(crate) async fn run(shared: &Arc<Shared>, established: Established) {
     shared.reports.forget(address);
     let (queue, mut queued) = mpsc::channel(QUEUE_FRAMES);
     peer.set_outgoing(Some(Outgoing { connection: connection.clone(), queue }));
-    tracing::info!(%member, %address, watched = watch.is_some(), "link up");
+    shared.forget_trouble(member);
+    let (challenge, mut challenges) = mpsc::channel(MAX_CHALLENGES);
+    peer.shown.up(hello.life, challenge);
+    tracing::info!(%member, %address, "link up");
     shared.tell(LinkEvent::Up { member }).await;
     drop(place);
 
-    // Lives until the connection is closed: a stream that ends before says goodbye.
-    let mut stream = None;
+    // Both live until the connection is closed: a stream that ends before says goodbye, and a watch is to end last.
+    let (mut stream, mut watch) = (None, None);
+    let source = Source { member, disk: hello.disk, peer };
     // In no fixed order: a member that floods one of these must not hide the others.
     let end = tokio::select! {
         () = too_late(shared) => End::Unheard,
         () = replaced.cancelled() => End::Replaced,
-        Err(failure) = read_datagrams(shared, member, &connection) => End::Failed(failure),
-        Err(failure) = read_stream(shared, member, &connection) => End::Failed(failure),
+        Err(failure) = read_datagrams(shared, &source, &connection) => End::Failed(failure),
+        Err(failure) = read_stream(shared, &source, &connection) => End::Failed(failure),
         written = write_stream(shared, &connection, &mut stream, &mut queued) => match written {
             Ok(()) => End::Stopping,
             Err(failure) => End::Failed(failure),
         },
-        broke = watch::until_broken(watch.as_mut()) => match (broke, connection.close_reason()) {
-            (watch::Broke::Spoke, _) => End::Failed(Refusal::WatchSpoke.into()),
-            // The other side ended both, and has said why over QUIC.
-            (watch::Broke::Ended, Some(reason)) => End::Failed(reason.into()),
-            (watch::Broke::Ended, None) => End::WatchBroke,
-        },
+        end = control::attend(
+            shared, (member, &connection), &mut control, &mut watch, &mut challenges,
+        ) => end,
     };
 
     peer.set_outgoing(None);
+    peer.shown.down();
+    shared.set_watched(member, false);
+    drop(challenges);
     let (code, reason) = closing(&end);
     if matches!(end, End::Unheard) {
         shared.is_unheard.store(true, Ordering::Relaxed);
     }
     connection.close(code, reason.as_bytes());
     // Only now: the reason should get there first.
-    drop(watch);
+    drop((watch, control));
     tracing::info!(%member, %address, "link ended: {reason}");
     if let End::Failed(Failure::Refused(refusal)) = end {
         shared.refuse(Some(member), address, refusal.to_string()).await;
@@ -101,23 +107,37 @@ fn closing(end: &End) -> (VarInt, String) {
     match end {
         End::Stopping | End::Unheard => (STOPPING, "this member stops".to_owned()),
         End::Replaced => (REPLACED, "a newer connection took its place".to_owned()),
-        End::WatchBroke => (WATCH_BROKE, "the watch broke".to_owned()),
+        End::NoAnswer => (NO_ANSWER, "the other side does not answer".to_owned()),
         End::Failed(Failure::Refused(refusal)) => (VIOLATION, refusal.to_string()),
         End::Failed(Failure::Lost(reason)) => (STOPPING, reason.clone()),
+    }
+}
+
+/// Whose frames a link carries.
+struct Source<'a> {
+    member: MemberId,
+    disk: u64,
+    peer: &'a Peer,
+}
+
+impl Source<'_> {
+    fn received(&self, frame: Vec<u8>) -> LinkEvent {
+        self.peer.shown.spoke(self.disk);
+        LinkEvent::Received { from: self.member, frame }
     }
 }
 
 /// Hands datagrams on. While the consumer is slow they are dropped: late ones would only mislead.
 async fn read_datagrams(
     shared: &Shared,
-    member: MemberId,
+    source: &Source<'_>,
     connection: &Connection,
 ) -> Result<Infallible, Failure> {
     loop {
         tokio::task::coop::consume_budget().await;
         let frame = connection.read_datagram().await?;
         frames::check_length(frame.len())?;
-        let event = LinkEvent::Received { from: member, frame: frame.into() };
+        let event = source.received(frame.into());
         if let Err(TrySendError::Full(_)) = shared.events.try_send(event) {
             Counts::raise(&shared.counts.not_taken);
         }
@@ -127,12 +147,12 @@ async fn read_datagrams(
 /// Hands frames of the stream on. While the consumer is slow the sender is held back.
 async fn read_stream(
     shared: &Shared,
-    member: MemberId,
+    source: &Source<'_>,
     connection: &Connection,
 ) -> Result<Infallible, Failure> {
     let mut stream = connection.accept_uni().await?;
     while let Some(frame) = frames::read(&mut stream).await? {
-        shared.tell(LinkEvent::Received { from: member, frame }).await;
+        shared.tell(source.received(frame)).await;
     }
     // It says goodbye, and everything that it said before has been handed on: closing tells it so.
     Err(Failure::Lost("the other side has said goodbye".to_owned()))

@@ -9,7 +9,8 @@
 //! different name in the same bytes, and would be one more thing to trust.
 //!
 //! **Who dials.** Of each pair the member with the lower id, so there are no duplicates to choose
-//! between. A newer connection of a member replaces its older one: the other side knows better than we
+//! between. The other one asks now and then while there is no link: whoever is not in the list of the one that ought to dial
+//! would otherwise never hear of it. A newer connection of a member replaces its older one: the other side knows better than we
 //! whether the older one still lives.
 //!
 //! **How frames travel.** [`Delivery::Datagram`] is a QUIC datagram: lost ones stay lost, so that a
@@ -21,10 +22,17 @@
 //! The accepting side gives out a random number over QUIC, and the dialler repeats it as the first bytes
 //! over TCP. A link whose watch cannot be opened (a firewall that lets only UDP through) works without
 //! one; a crash is then noticed by timeouts. Whoever can tamper with the network can break a watch, as
-//! they can break any connection; they cannot forge one.
+//! they can break any connection; they cannot forge one. A watch that breaks is a hint: the link stays up, the
+//! other side is asked over it whether it is there, and a new watch is opened beside it (`control`).
+//!
+//! **One process for each id.** A second process that shows the id of a member that answers is refused, and so is a
+//! member whose state was replaced without a word (`twins`).
 //!
 //! **The end.** A member that stops ends its stream after its last frame: that is its goodbye. The other
 //! side closes the connection once it has handed on everything before it, and so says that it has.
+//!
+//! **Who is let in** must have the same list of members and the same guarantee ([`Settings`]): votes are counted among one
+//! list. Both sides of a refused link name both lists, and the consumer is told ([`LinkEvent::Differs`]).
 //!
 //! **New certificates** count from the next handshake on ([`Renewal`]); links that are up stay up.
 //!
@@ -36,22 +44,25 @@
 //! | --- | --- |
 //! | QUIC connections not yet authenticated | 128 in all, 16 a host, for 5 s each; beyond 16 in all, only from addresses that have proved theirs; beyond 128, or 16 of a host, refused |
 //! | first packets held for one such connection, for all | 16 KiB, 1 MiB |
+//! | words about the link that wait to be heard | 8 |
 //! | TCP connections that have not yet said their number | 128 in all, 16 a host, for 5 s each; beyond that the newest is closed |
 //! | how long a number for a watch is good | once, within 5 s |
 //! | links | one a configured member |
 //! | streams the other side may open | one in both directions (the greeting), one towards us (the frames) |
+//! | settings in the greeting | 2 KiB |
 //! | a frame | 1 KiB; a longer one ends the connection |
 //! | frames queued to a member | 256 on the stream, 64 KiB of datagrams |
 //! | bytes received but not yet read | 64 KiB of the stream, 64 KiB of datagrams |
 //! | events not yet taken | 1024; then datagrams are dropped, and the rest waits |
 //! | refusals remembered, so as to report each once | 256 addresses; 32 new ones in 10 s |
-//! | silence | 3 s, with a sign of life every 500 ms |
+//! | silence | 3 s, with a sign of life every 500 ms; 200 ms and four round trips when the watch broke or another process shows the id |
 //! | time between attempts to connect | 50 ms, doubling to 2 s, with jitter |
 //! | last words that wait to be read by the others | 500 ms |
 //! | [`Links::close`] | 1 s |
 
 mod accept;
 mod backoff;
+mod control;
 mod dial;
 mod event;
 mod failure;
@@ -66,9 +77,12 @@ mod nonce;
 mod places;
 mod renewal;
 mod reports;
+mod settings;
 mod shared;
 mod sockets;
+mod streams;
 mod tls;
+mod twins;
 mod watch;
 
 pub use event::{Delivery, LinkEvent};
@@ -76,4 +90,6 @@ pub use handle::{LinkError, Links, LinksConfig};
 pub use identity::{Identity, InvalidIdentity};
 pub use limits::MAX_FRAME_BYTES;
 pub use renewal::{IdentityFiles, Renewal, RenewalError, Renewed};
+pub use settings::Settings;
 pub use shared::{Dropped, Traffic};
+pub use streams::{Caller, StreamTls, StreamTlsError};

@@ -58,6 +58,17 @@ pub(crate) fn member_of(
     }
 }
 
+/// Whether a certificate is of this group, whomever it names in it.
+pub(crate) fn is_of_group(certificate: &CertificateDer<'_>, group: &str) -> bool {
+    let Ok(parsed) = EndEntityCert::try_from(certificate) else { return false };
+    let of_group = |name: &str| {
+        name.split_once('.').is_some_and(|(label, rest)| {
+            label != "*" && rest.eq_ignore_ascii_case(&format!("{group}.mandate"))
+        })
+    };
+    parsed.valid_dns_names().any(of_group)
+}
+
 /// Whether a member's own certificate names it.
 pub(crate) fn check_own(me: MemberId, group: &str, identity: &Identity) -> Result<(), LinkError> {
     let not_mine = |reason| LinkError::NotMyCertificate { expected: of_member(me, group), reason };

@@ -13,26 +13,36 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::event::LinkEvent;
+use super::failure::Refusal;
 use super::handle::LinkError;
 use super::hello::Hello;
 use super::identity::Identity;
+use super::limits::{TROUBLE_FADES, TWIN_AGAIN};
 use super::nonce::Nonces;
 use super::places::{self, Full};
 use super::renewal::RenewalError;
 use super::reports::Reports;
+use super::settings::Settings;
 use super::sockets::canonical;
+use super::twins::Shown;
 use super::{name, tls};
 
 /// What the tasks of all links have in common.
 pub(crate) struct Shared {
     pub(crate) me: MemberId,
     pub(crate) hello: Hello,
+    /// Whether a state that was replaced has forgotten votes.
+    pub(crate) keeps_votes: bool,
     pub(crate) endpoint: quinn::Endpoint,
     pub(crate) papers: RwLock<Papers>,
     pub(crate) peers: BTreeMap<MemberId, Peer>,
     pub(crate) nonces: Nonces,
     pub(crate) events: mpsc::Sender<LinkEvent>,
     pub(crate) reports: Reports,
+    /// Why members are refused, and since when they have not come again.
+    pub(crate) troubles: Mutex<BTreeMap<MemberId, (String, Instant)>>,
+    /// When a twin of a member was told of.
+    pub(crate) twins_told: Mutex<BTreeMap<MemberId, Instant>>,
     pub(crate) counts: Counts,
     pub(crate) stop: CancellationToken,
     /// Somebody did not say that it has heard the last words.
@@ -72,8 +82,14 @@ pub(crate) struct Peer {
     /// Ends the newest link, or the one that waits for its turn.
     pub(crate) newest: Mutex<Option<CancellationToken>>,
     pub(crate) outgoing: RwLock<Option<Outgoing>>,
+    /// What it has shown of itself.
+    pub(crate) shown: Shown,
+    /// Whether a watch stands beside the link.
+    pub(crate) is_watched: AtomicBool,
     /// What links that have ended carried.
     carried: Mutex<Traffic>,
+    /// What it was last heard to be configured with, if that keeps us from linking.
+    differing: Mutex<Option<Settings>>,
 }
 
 /// UDP packets since the start, of links that were up; what the watches send is next to nothing.
@@ -141,6 +157,8 @@ pub(crate) struct Counts {
     pub(crate) queue_full: AtomicU64,
     pub(crate) too_long: AtomicU64,
     pub(crate) not_taken: AtomicU64,
+    /// How often a second process showed the id of a member.
+    pub(crate) twins: AtomicU64,
 }
 
 impl Counts {
@@ -161,8 +179,17 @@ impl Counts {
 
 impl Peer {
     pub(crate) fn new(address: String) -> Self {
-        let (turn, newest, outgoing, carried) = Default::default();
-        Peer { address, turn, newest, outgoing, carried }
+        let (turn, newest, outgoing, shown, is_watched, carried, differing) = Default::default();
+        Peer { address, turn, newest, outgoing, shown, is_watched, carried, differing }
+    }
+
+    /// What it has other settings than we do, as far as is known.
+    pub(crate) fn differing(&self) -> Option<Settings> {
+        self.differing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_differing(&self, settings: Option<Settings>) {
+        *self.differing.lock().unwrap_or_else(PoisonError::into_inner) = settings;
     }
 
     /// Where frames go from now on. What the link before has carried stays counted.
@@ -173,6 +200,11 @@ impl Peer {
             *carried = *carried + Traffic::of(connection);
         }
         *present = outgoing;
+    }
+
+    /// Whether there is a link.
+    pub(crate) fn is_linked(&self) -> bool {
+        self.outgoing.read().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// What all links with this member have carried.
@@ -220,6 +252,30 @@ impl Shared {
         }
     }
 
+    /// Takes note of a refusal that is about settings, at every attempt: the protocol has to know.
+    pub(crate) async fn note_settings(&self, member: MemberId, refusal: &Refusal) {
+        let Refusal::OtherSettings { theirs, .. } = refusal else { return };
+        if let Some(peer) = self.peers.get(&member) {
+            peer.set_differing(Some((**theirs).clone()));
+        }
+        if let Some(config) = theirs.config() {
+            self.tell(LinkEvent::Differs { member, config }).await;
+        }
+    }
+
+    /// A member with the right settings was greeted: warns of others that are hardly meant to differ.
+    pub(crate) fn compare_settings(&self, member: MemberId, theirs: &Settings) {
+        if let Some(peer) = self.peers.get(&member) {
+            peer.set_differing(None);
+        }
+        for (name, ours, theirs) in self.hello.settings.differences(theirs) {
+            tracing::warn!(
+                %member,
+                "{member} has {name} = {theirs}, and this member {name} = {ours}: that is safe, but give all members the same"
+            );
+        }
+    }
+
     /// Tells that a newcomer found no place, unless that was told of its host before. Waits for nobody:
     /// there may be thousands.
     pub(crate) fn turn_away(&self, address: SocketAddr, full: Full) {
@@ -234,6 +290,60 @@ impl Shared {
         }
     }
 
+    /// A second process shows the id of a member.
+    pub(crate) async fn found_twin(&self, member: MemberId) {
+        Counts::raise(&self.counts.twins);
+        if self.is_twin_news(member) {
+            self.tell(LinkEvent::Twin { member }).await;
+        }
+    }
+
+    /// A second process has shown this member's id, to that one.
+    pub(crate) async fn found_my_twin(&self, by: MemberId) {
+        Counts::raise(&self.counts.twins);
+        let reason = Refusal::Twin(self.me).to_string();
+        if self.is_twin_news(self.me) {
+            tracing::warn!(refused_by = %by, "{reason}");
+            self.tell(LinkEvent::Twin { member: self.me }).await;
+        }
+        self.note_trouble(self.me, reason);
+    }
+
+    fn is_twin_news(&self, member: MemberId) -> bool {
+        let mut told = self.twins_told.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = told.get(&member).is_none_or(|when| when.elapsed() >= TWIN_AGAIN);
+        if is_news {
+            told.insert(member, Instant::now());
+        }
+        is_news
+    }
+
+    fn note_trouble(&self, member: MemberId, reason: String) {
+        // Only of members: a stranger's certificate may name anyone.
+        if member == self.me || self.peers.contains_key(&member) {
+            let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
+            troubles.insert(member, (reason, Instant::now()));
+        }
+    }
+
+    /// A watch stands beside the link with this member, or does not any more.
+    pub(crate) fn set_watched(&self, member: MemberId, is_watched: bool) {
+        if let Some(peer) = self.peers.get(&member) {
+            peer.is_watched.store(is_watched, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn forget_trouble(&self, member: MemberId) {
+        self.troubles.lock().unwrap_or_else(PoisonError::into_inner).remove(&member);
+    }
+
+    /// What is wrong with members, as far as it was found lately.
+    pub(crate) fn troubles(&self) -> BTreeMap<MemberId, String> {
+        let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
+        troubles.retain(|_, (_, when)| when.elapsed() < TROUBLE_FADES);
+        troubles.iter().map(|(member, (reason, _))| (*member, reason.clone())).collect()
+    }
+
     /// Tells of a refusal, unless it was told before.
     pub(crate) async fn refuse(
         &self,
@@ -242,6 +352,9 @@ impl Shared {
         reason: String,
     ) {
         let address = canonical(address);
+        if let Some(member) = member {
+            self.note_trouble(member, reason.clone());
+        }
         if !self.reports.is_news(address, &reason, Instant::now()) {
             return;
         }

@@ -28,8 +28,11 @@ pub(crate) enum TlsError {
     CipherSuite(#[from] NoInitialCipherSuite),
 }
 
-/// For dialling.
-pub(crate) fn client(identity: &Identity) -> Result<ClientConfig, TlsError> {
+/// Shows this identity to whoever accepts, and believes its authorities.
+pub(crate) fn dials(
+    identity: &Identity,
+    protocol: &[u8],
+) -> Result<rustls::ClientConfig, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
@@ -37,15 +40,15 @@ pub(crate) fn client(identity: &Identity) -> Result<ClientConfig, TlsError> {
         .with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())?;
     // A resumed session would spare the certificates, and so outlive them.
     tls.resumption = Resumption::disabled();
-    tls.alpn_protocols = vec![APPLICATION_PROTOCOL.to_vec()];
-    let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
-    // The accepting side opens no stream in both directions.
-    config.transport_config(Arc::new(transport(0)));
-    Ok(config)
+    tls.alpn_protocols = vec![protocol.to_vec()];
+    Ok(tls)
 }
 
-/// For accepting.
-pub(crate) fn server(identity: &Identity) -> Result<ServerConfig, TlsError> {
+/// Shows this identity to whoever dials, and wants a certificate of its authorities.
+pub(crate) fn accepts(
+    identity: &Identity,
+    protocol: &[u8],
+) -> Result<rustls::ServerConfig, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let authorities = identity.authorities.clone();
     let verifier =
@@ -56,7 +59,22 @@ pub(crate) fn server(identity: &Identity) -> Result<ServerConfig, TlsError> {
         .with_single_cert(identity.chain.clone(), identity.key.clone_key())?;
     tls.session_storage = Arc::new(NoServerSessionStorage {});
     tls.send_tls13_tickets = 0;
-    tls.alpn_protocols = vec![APPLICATION_PROTOCOL.to_vec()];
+    tls.alpn_protocols = vec![protocol.to_vec()];
+    Ok(tls)
+}
+
+/// For dialling.
+pub(crate) fn client(identity: &Identity) -> Result<ClientConfig, TlsError> {
+    let tls = dials(identity, APPLICATION_PROTOCOL)?;
+    let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
+    // The accepting side opens no stream in both directions.
+    config.transport_config(Arc::new(transport(0)));
+    Ok(config)
+}
+
+/// For accepting.
+pub(crate) fn server(identity: &Identity) -> Result<ServerConfig, TlsError> {
+    let tls = accepts(identity, APPLICATION_PROTOCOL)?;
     let mut config = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
     config
         .transport_config(Arc::new(transport(1)))

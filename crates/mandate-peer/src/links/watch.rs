@@ -4,11 +4,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use super::limits::NONCE_LIFETIME;
+use super::limits::{
+    NONCE_LIFETIME, WATCH_KEEP_ALIVE, WATCH_KEEP_ALIVE_RETRIES, WATCH_KEEP_ALIVE_RETRY,
+};
 use super::nonce::{NONCE_BYTES, Nonce};
 use super::places::Places;
 use super::shared::Shared;
@@ -37,8 +40,21 @@ pub(crate) async fn until_broken(watch: Option<&mut TcpStream>) -> Broke {
 pub(crate) async fn open(address: SocketAddr, nonce: &Nonce) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
+    keep_alive(&stream);
     stream.write_all(nonce.as_bytes()).await?;
     Ok(stream)
+}
+
+/// Has the system send a sign of life now and then: what lies on the way forgets idle connections, and then resets them.
+fn keep_alive(stream: &TcpStream) {
+    // Without, a watch is worth less, but not nothing.
+    let kept = sockopt::set_socket_keepalive(stream, true)
+        .and_then(|()| sockopt::set_tcp_keepidle(stream, WATCH_KEEP_ALIVE))
+        .and_then(|()| sockopt::set_tcp_keepintvl(stream, WATCH_KEEP_ALIVE_RETRY))
+        .and_then(|()| sockopt::set_tcp_keepcnt(stream, WATCH_KEEP_ALIVE_RETRIES));
+    if let Err(error) = kept {
+        tracing::debug!(%error, "the system does not keep this watch alive");
+    }
 }
 
 /// Accepts watches until the member stops.
@@ -74,6 +90,7 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
 
 /// Reads the number of a newcomer and hands it to the link that waits for it. Anything else is closed.
 async fn introduce(shared: &Shared, mut stream: TcpStream, address: SocketAddr) {
+    keep_alive(&stream);
     let mut bytes = [0; NONCE_BYTES];
     match timeout(NONCE_LIFETIME, stream.read_exact(&mut bytes)).await {
         Ok(Ok(_)) => {}

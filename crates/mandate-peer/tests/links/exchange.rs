@@ -143,11 +143,10 @@ async fn dropping_all_handles_ends_everything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn closing_takes_a_second_at_most_and_frees_both_ports() {
+async fn closing_ends_by_itself_and_frees_both_ports() {
     let (two, three) = pair(&Authority::new(), &[]).await;
     let before = tokio::time::Instant::now();
-    three.links.close().await;
-    assert!(before.elapsed().as_millis() < 1500);
+    timeout(PATIENCE, three.links.close()).await.expect("closing ends by itself");
     let address = three.links.local_addr();
     drop(three);
     let deadline = before + PATIENCE;

@@ -5,15 +5,16 @@ use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mandate_peer::links::{Delivery, LinkError, LinkEvent, Links, LinksConfig};
+use mandate_peer::links::{Delivery, LinkError, LinkEvent, Links, LinksConfig, Settings};
 use mandate_proto::identity::MemberId;
+use mandate_runtime::Start;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use crate::authority::{Authority, Papers};
 
-/// No wait in these tests is longer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// No wait in these tests is longer: a bound on hangs, not on speed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The group of these tests.
 pub(crate) const GROUP: &str = "shop";
@@ -67,6 +68,10 @@ pub(crate) fn config_with(
         peers,
         identity: authority.identity(papers),
         version: 1,
+        settings: Settings::default(),
+        disk: number.into(),
+        start: Start::Stored,
+        keeps_votes: true,
     }
 }
 
@@ -143,6 +148,21 @@ impl Member {
 
     pub(crate) async fn until_broken(&mut self, number: u32) {
         let wanted = LinkEvent::Broken { member: id(number) };
+        self.until(&wanted, |event| (event == wanted).then_some(())).await;
+    }
+
+    /// Until a watch stands beside the link.
+    pub(crate) async fn until_watched(&mut self, number: u32) {
+        let watched = async {
+            while !self.links.is_watched(id(number)) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, watched).await.expect("no watch");
+    }
+
+    pub(crate) async fn until_watch_broke(&mut self, number: u32) {
+        let wanted = LinkEvent::WatchBroke { member: id(number) };
         self.until(&wanted, |event| (event == wanted).then_some(())).await;
     }
 

@@ -10,4 +10,7 @@ mod latency;
 mod process;
 mod raw;
 mod refusals;
+mod relay;
+mod resets;
 mod restarts;
+mod twins;

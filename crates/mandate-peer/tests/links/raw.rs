@@ -13,6 +13,10 @@ use tokio::net::TcpStream;
 use crate::authority::{Authority, Papers};
 use crate::group::{GROUP, local};
 
+// What is said about a link.
+const ASK: u8 = 2;
+const NUMBER: u8 = 3;
+
 /// A connection and its greeting stream.
 pub(crate) struct Raw {
     pub(crate) endpoint: Endpoint,
@@ -68,8 +72,12 @@ pub(crate) fn greeting(version: u32, group: &str) -> Vec<u8> {
     let mut bytes = b"MNDT".to_vec();
     bytes.extend(version.to_be_bytes());
     bytes.extend(77u64.to_be_bytes());
+    bytes.extend(1u64.to_be_bytes());
+    bytes.push(0);
     bytes.push(group.len() as u8);
     bytes.extend(group.as_bytes());
+    // No settings.
+    bytes.extend([0, 0]);
     bytes
 }
 
@@ -82,8 +90,10 @@ impl Raw {
         let mut answer = vec![0; greeting.len()];
         receiver.read_exact(&mut answer).await.unwrap();
         assert_eq!(answer[..4], *b"MNDT");
-        let mut nonce = [0; 32];
-        receiver.read_exact(&mut nonce).await.unwrap();
+        sender.write_all(&[ASK]).await.unwrap();
+        let mut number = [0; 33];
+        receiver.read_exact(&mut number).await.unwrap();
+        let [NUMBER, nonce @ ..] = number else { panic!("no number: {number:?}") };
         let streams = (sender, receiver);
         Greeted { connection: self.connection, nonce, streams, _endpoint: self.endpoint }
     }

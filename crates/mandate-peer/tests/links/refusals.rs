@@ -2,8 +2,11 @@
 
 use std::net::SocketAddr;
 
+use mandate_peer::links::{LinkEvent, Settings};
+use mandate_proto::pole::installation::ConfigDigest;
+
 use crate::authority::{Authority, Papers};
-use crate::group::{Member, assert_unharmed, config, config_with, id, name, pair, start};
+use crate::group::{Member, assert_unharmed, config, config_with, id, local, name, pair, start};
 use crate::raw;
 
 fn assert_says(reason: &str, words: &[&str]) {
@@ -143,9 +146,8 @@ async fn only_members_that_may_dial_get_in() {
     let authority = Authority::new();
     let (mut two, mut three) = pair(&authority, &[1, 4]).await;
     let to = three.links.local_addr();
-    let cases: [(&[&str], Option<u32>, &str); 6] = [
+    let cases: [(&[&str], Option<u32>, &str); 5] = [
         (&["p3.shop.mandate"], Some(3), "as is this member"),
-        (&["p4.shop.mandate"], Some(4), "lower id dials"),
         (&["*.shop.mandate"], None, "names no member"),
         (&["db1.example.org"], None, "names no member"),
         (&["p1.bank.mandate"], None, "names no member of the group shop"),
@@ -161,6 +163,33 @@ async fn only_members_that_may_dial_get_in() {
         assert_says(&refusal.2, &[words]);
     }
     assert_unharmed(&mut two, &mut three).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_dials_out_of_turn_gets_an_answer_and_no_link() {
+    let authority = Authority::new();
+    let (mut two, mut three) = pair(&authority, &[4]).await;
+    let papers = authority.papers(&["p4.shop.mandate"]);
+    let to = three.links.local_addr();
+    let raw = raw::connect(&authority, Some(&papers), to, &name(3)).await.unwrap();
+    let (mut sender, _receiver) = raw.connection.open_bi().await.unwrap();
+    sender.write_all(&raw::greeting(1, "shop")).await.unwrap();
+    assert_says(&closed(raw).await, &["lower id dials"]);
+    // Nothing is wrong, so nothing is told.
+    assert_unharmed(&mut two, &mut three).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_the_others_do_not_list_asks_them_and_both_learn_of_it() {
+    let authority = Authority::new();
+    // p1 knows of nobody, so it dials nobody; p3 expects to be dialled by p1.
+    let mut one = start(config(&authority, 1, &[])).await;
+    let mut three = start(config(&authority, 3, &[(1, one.links.local_addr())])).await;
+    let (member, _, reason) = one.refusal().await;
+    assert_eq!(member, Some(id(3)));
+    assert_says(&reason, &["it is p3", "not among the peers"]);
+    let (_, _, reason) = three.refusal().await;
+    assert_says(&reason, &["the other side refused this member", "it is p3"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -190,4 +219,37 @@ async fn a_member_whose_certificate_was_renewed_gets_in_after_all() {
     let mut one = start(config(&authority, 1, &[(3, three.links.local_addr())])).await;
     one.until_up(3).await;
     three.until_up(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_with_another_list_is_refused_and_both_sides_name_both_lists() {
+    let authority = Authority::new();
+    let settings = |digest, numbers: &[u32]| {
+        let members: Vec<_> = numbers.iter().copied().map(id).collect();
+        Settings::new(ConfigDigest::new(digest), &members, "leased")
+    };
+    let mut of_three = config(&authority, 3, &[(1, local(1))]);
+    of_three.settings = settings(1, &[1, 3]);
+    let mut three = start(of_three).await;
+    let mut of_one = config(&authority, 1, &[(3, three.links.local_addr())]);
+    of_one.settings = settings(2, &[1, 2, 3]);
+    let mut one = start(of_one.clone()).await;
+    for (member, other, theirs) in [(&mut one, 3, 1), (&mut three, 1, 2)] {
+        let (_, _, reason) = member.refusal().await;
+        let lists = ["members p1 p3, guarantee leased", "members p1 p2 p3, guarantee leased"];
+        assert_says(&reason, &lists);
+        // The protocol is told at every attempt.
+        let config = ConfigDigest::new(theirs);
+        let differs = LinkEvent::Differs { member: id(other), config };
+        member.until("a difference", |event| (event == differs).then_some(())).await;
+        let known: Vec<_> = member.links.differing().into_iter().map(|(id, _)| id).collect();
+        assert_eq!(known, [id(other)]);
+    }
+    one.links.close().await;
+    // Corrected, there is a link, and nothing differs any more.
+    of_one.settings = settings(1, &[1, 3]);
+    let mut one = start(of_one).await;
+    one.until_up(3).await;
+    three.until_up(1).await;
+    assert_eq!(three.links.differing(), []);
 }

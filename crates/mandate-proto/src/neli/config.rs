@@ -3,19 +3,32 @@
 //! A [`Config`] says what is wanted; [`Grants`] say what the ledger gives, read from it and never assumed;
 //! [`Config::resolve`] makes a [`Plan`] of both, or says which of them does not fit and why.
 
+use core::fmt;
 use core::num::NonZeroU32;
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+use super::layout::Agreement;
 use super::membership::MAX_REST;
 use crate::identity::MemberId;
 
 /// What "leader" means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Mode {
     /// At least one leader for each role, whenever possible; several for a while when it changes hands.
     NonExclusive,
     /// At most one leader for each role at any instant, with a term that rises.
     Exclusive,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::NonExclusive => "non-exclusive",
+            Mode::Exclusive => "exclusive",
+        })
+    }
 }
 
 /// Whom the ledger hands records to.
@@ -40,6 +53,9 @@ pub struct Grants {
     pub barrier: Duration,
     /// Whether it refuses renewals of generations that it has replaced, and keeps marks for whoever comes next.
     pub fenced: bool,
+    /// Whether it answers renewals of a member that waits at the barrier. Kafka's classic protocol does not, over one
+    /// connection: a join is answered when everyone has joined, and what comes behind it waits.
+    pub renews_through_joins: bool,
     /// Whom it hands records to.
     pub delivery: Delivery,
 }
@@ -56,6 +72,7 @@ pub struct Config {
     rest: Option<Duration>,
     allowance_per_mille: u32,
     sharing: u32,
+    roles: u32,
 }
 
 /// What a member goes by; it fits its ledger by construction.
@@ -70,6 +87,7 @@ pub struct Plan {
     pub(super) drain: Duration,
     pub(super) rest: Duration,
     pub(super) allowance_per_mille: u32,
+    pub(super) roles: u32,
 }
 
 /// Why a configuration does not fit a ledger. Nothing was changed.
@@ -144,9 +162,13 @@ pub enum Unfit {
 }
 
 /// An exclusive threshold is this part of the session. A crash takes a session to be noticed, and then a threshold to be waited
-/// out: with a fifth, about 1.3 times what a plain consumer group takes. A shorter one saves little of that, and leaves a leader less time to
-/// get a renewal through.
-const SHARE_OF_SESSION: u32 = 5;
+/// out: with a half, about 1.5 times what a plain consumer group takes. With a fifth, as it once was, every join on Kafka made leaders lapse of
+/// partitions that did not move: while members join, renewals wait for a heartbeat (a sixth of the session) and a retry.
+const SHARE_OF_SESSION: u32 = 2;
+
+/// The longest threshold by default where renewals are answered through joins: nothing that is normal takes so long, and whoever
+/// comes after a crash waits for it. Sessions are long there (Kafka's consumer protocol: 45 s, by the broker's own setting).
+const LONGEST_THRESHOLD: Duration = Duration::from_secs(3);
 
 /// Signs in a threshold: one may be lost and another late.
 const SIGNS_NON_EXCLUSIVE: u32 = 3;
@@ -166,11 +188,12 @@ impl Config {
             rest: None,
             allowance_per_mille: 10,
             sharing: 1,
+            roles: 1,
         }
     }
 
     /// For how long after the last proof a member leads (T). Default: twice the session in non-exclusive
-    /// mode, a fifth of it in exclusive mode.
+    /// mode; in exclusive mode half of it, and 3 s at most where the ledger answers renewals while members join.
     #[must_use]
     pub fn with_threshold(mut self, threshold: Duration) -> Self {
         self.threshold = Some(threshold);
@@ -223,6 +246,13 @@ impl Config {
         self
     }
 
+    /// How many roles the group has, or hash slots: members that count differently do not lead beside each other. Default: 1.
+    #[must_use]
+    pub fn with_roles(mut self, roles: u32) -> Self {
+        self.roles = roles;
+        self
+    }
+
     /// What this comes to on a ledger that grants so much.
     pub fn resolve(&self, grants: Grants) -> Result<Plan, Unfit> {
         if self.allowance_per_mille > 200 {
@@ -248,6 +278,7 @@ impl Config {
             drain,
             rest: self.rest.unwrap_or(grants.session),
             allowance_per_mille: self.allowance_per_mille,
+            roles: self.roles,
         };
         let times = [
             ("the session", grants.session),
@@ -265,7 +296,10 @@ impl Config {
     }
 
     fn resolve_threshold(&self, grants: &Grants) -> Result<Duration, Unfit> {
-        let share = grants.session / SHARE_OF_SESSION;
+        let share = match grants.session / SHARE_OF_SESSION {
+            share if grants.renews_through_joins => share.min(LONGEST_THRESHOLD),
+            share => share,
+        };
         match (self.mode, grants.fenced) {
             (Mode::NonExclusive, _) => {
                 let session = grants.session;
@@ -370,9 +404,26 @@ impl Plan {
         self.allowance_per_mille
     }
 
+    /// What this member and all others of its group must have in common.
+    pub fn agreement(&self) -> Agreement {
+        let partitions = self.grants.partitions.get();
+        Agreement { partitions, roles: self.roles, mode: self.mode }
+    }
+
+    /// Whether the ledger keeps marks, by which members see that others have another layout.
+    pub(super) fn marks(&self) -> bool {
+        self.grants.fenced
+    }
+
     /// Whether renewals prove who leads.
     pub(super) fn renews(&self) -> bool {
         self.mode == Mode::Exclusive && self.grants.fenced
+    }
+
+    /// How long the ledger keeps a member of which it hears nothing, at least: as a clock shows it here that is fast, while the
+    /// ledger's is slow.
+    pub(super) fn session_at_least(&self) -> Duration {
+        less(less(self.grants.session, self.allowance_per_mille), self.allowance_per_mille)
     }
 
     /// When a request is not waited for any longer: another must have its chance within the threshold.
@@ -399,7 +450,7 @@ impl Plan {
             Mode::NonExclusive => assigned + self.interval + delay.saturating_mul(4),
             Mode::Exclusive => {
                 assigned
-                    + self.grace.max(self.interval + delay.saturating_mul(6))
+                    + self.grace.max(self.interval + delay.saturating_mul(8))
                     + self.interval * 2
             }
         }

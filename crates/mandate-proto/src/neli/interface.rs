@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::layout::Agreement;
 use crate::identity::{Lifetime, MemberId, Term};
 use crate::time::{Instant, WallTime};
 
@@ -67,6 +68,8 @@ pub struct Record {
     pub sent_nanos: u64,
     /// What for.
     pub kind: Kind,
+    /// What its publisher goes by.
+    pub agreement: Agreement,
 }
 
 /// What a record is for.
@@ -87,6 +90,8 @@ pub enum Mark {
         term: Term,
         /// For how long after a renewal anyone may count on it who counted on it then.
         lease: Duration,
+        /// Who renewed it; `None` if an earlier release did, which did not say.
+        holder: Option<Holder>,
     },
     /// Nobody leads under this term, or an earlier one, ever again.
     Over {
@@ -95,8 +100,37 @@ pub enum Mark {
     },
 }
 
+impl Mark {
+    /// Whether this one need not be written in the place of the other: they differ at most in which renewal left them.
+    pub(super) fn says_as_much_as(&self, other: &Mark) -> bool {
+        match (*self, *other) {
+            (
+                Mark::Held { term, lease, holder: Some(one) },
+                Mark::Held { term: of, lease: other_lease, holder: Some(other) },
+            ) => {
+                let other = Holder { renewal: one.renewal, ..other };
+                (term, lease, one) == (of, other_lease, other)
+            }
+            (one, other) => one == other,
+        }
+    }
+}
+
+/// What whoever holds a partition says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Who it is.
+    pub member: MemberId,
+    /// What it goes by.
+    pub agreement: Agreement,
+    /// Whether it led the partition when the mark was sent, or only wanted to.
+    pub leads: bool,
+    /// Rises with every renewal of a member: who looks twice sees whether the holder lives.
+    pub renewal: u64,
+}
+
 /// The version of the protocol that this is.
-pub const PROTOCOL: u16 = 1;
+pub const PROTOCOL: u16 = 2;
 
 /// What a member asks of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,19 +146,20 @@ pub enum Request {
         /// What.
         record: Record,
     },
-    /// Have it confirmed that this member is still the one to whom the partitions are assigned
+    /// Have it confirmed that this member is still one to whom partitions are assigned, all of those that it was told of
     /// ([`Input::Renewed`]), and keep these marks. The ledger must refuse a member that has been replaced.
     Renew {
         /// Its name.
         id: RequestId,
-        /// Which, and what the ledger is to keep of them.
+        /// What the ledger is to keep, of some of them. At least one.
         marks: Vec<(Partition, Mark)>,
     },
-    /// Say what the ledger keeps of partitions ([`Input::Inspected`]).
+    /// Say what the ledger keeps for this group ([`Input::Inspected`]): of these partitions, and of all others that the ledger
+    /// has by now, also of those that this member does not know.
     Inspect {
         /// Its name.
         id: RequestId,
-        /// Which.
+        /// Which; none, if it only matters what others go by.
         partitions: Vec<Partition>,
     },
     /// The partitions may go to others. It may be asked for in parts; the barrier ends with the last.
@@ -228,6 +263,16 @@ pub enum Input {
         /// a while ago will do.
         marks: Option<Vec<(Partition, Mark)>>,
     },
+    /// The ledger has so many partitions by now; none, if it is gone.
+    Sized {
+        /// How many.
+        partitions: u32,
+    },
+    /// Nobody can publish to these, the ledger says: they have no broker. To all others one can.
+    Unserved {
+        /// Which.
+        partitions: Vec<Partition>,
+    },
     /// The application's work on a partition that is being revoked has ended.
     Drained {
         /// Which.
@@ -306,7 +351,8 @@ pub enum Event {
         /// Which.
         partition: Partition,
     },
-    /// The partition is assigned, and for a whole threshold and session nothing came by which it could be led.
+    /// The partition is assigned, and for a whole threshold and session nothing came by which it could be led. It is given
+    /// back, unless this member leads others, or nobody could lead it.
     Dry {
         /// Which.
         partition: Partition,
@@ -336,6 +382,24 @@ pub enum Event {
         /// Whether it may have been carried out.
         unknown: bool,
     },
+    /// Another member goes by another layout or mode: this one does not lead, or not before that one is gone.
+    Disagrees {
+        /// What this member goes by.
+        ours: Agreement,
+        /// What the other goes by.
+        theirs: Agreement,
+        /// Whether the other leads.
+        leads: bool,
+    },
+    /// Nobody goes by another layout any more.
+    Agrees,
+    /// The ledger does not have as many partitions as this member counts, or has as many again.
+    Resized {
+        /// What this member counts.
+        counted: u32,
+        /// What there is.
+        found: u32,
+    },
     /// This member has left the group. Nothing more comes of it, unless it only rests.
     Left,
 }
@@ -349,7 +413,12 @@ impl Event {
             | Event::DrainOverran { partition }
             | Event::Dry { partition }
             | Event::WentBack { partition, .. } => Some(*partition),
-            Event::BarrierStuck { .. } | Event::Failed { .. } | Event::Left => None,
+            Event::BarrierStuck { .. }
+            | Event::Failed { .. }
+            | Event::Disagrees { .. }
+            | Event::Agrees
+            | Event::Resized { .. }
+            | Event::Left => None,
         }
     }
 }

@@ -1,12 +1,20 @@
 //! Which partition stands for which role, and which role for which key.
 //!
 //! The paper's section "Protocol definition": role R_j belongs to partition `j mod size(M)`. Without the
-//! modulo, roles beyond the last partition would never have a leader. The number of partitions is fixed for
-//! the life of a group; the number of roles may change at any time, without telling anyone, because nothing
-//! but this arithmetic depends on it.
+//! modulo, roles beyond the last partition would never have a leader.
+//!
+//! The paper lets the number of roles change at any time, because nothing but this arithmetic depends on it. That is so for
+//! numbered roles alone. The slot of a key is its hash modulo the number of roles, and the partition of a role is its number
+//! modulo the number of partitions: two members that count differently both lead a key, each rightly by its own count. So
+//! members agree on both numbers, and on the mode, before any of them leads ([`Agreement`]; the rules are in
+//! `agreement.rs`).
 
+use core::fmt;
 use core::num::NonZeroU32;
 
+use serde::{Deserialize, Serialize};
+
+use super::config::Mode;
 use super::interface::Partition;
 pub use crate::registers::RoleId;
 
@@ -48,6 +56,26 @@ impl Layout {
     /// same on every member and in every release. `None` if there are no slots.
     pub fn slot_of(self, key: &[u8]) -> Option<RoleId> {
         (self.roles > 0).then(|| RoleId::new((hash(key) % u64::from(self.roles)) as u32))
+    }
+}
+
+/// What all members of a group must have in common before one of them leads. It stands in every claim and every mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Agreement {
+    /// How many partitions roles are mapped to.
+    pub partitions: u32,
+    /// How many roles, or hash slots, there are.
+    pub roles: u32,
+    /// What "leader" means.
+    pub mode: Mode,
+}
+
+impl fmt::Display for Agreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Agreement { partitions, roles, mode } = self;
+        let plural = |number: u32| if number == 1 { "" } else { "s" };
+        let (some, many) = (plural(*roles), plural(*partitions));
+        write!(f, "{roles} role{some} over {partitions} partition{many}, {mode}")
     }
 }
 
@@ -95,6 +123,12 @@ mod tests {
         // Written down: another number here would move everyone's shards.
         assert_eq!(slots.slot_of(b"customer 17"), Some(RoleId::new(15_660)));
         assert_eq!(layout(64, 0).slot_of(b"x"), None);
+    }
+
+    #[test]
+    fn an_agreement_is_shown_in_words() {
+        let agreement = Agreement { partitions: 1, roles: 10, mode: Mode::NonExclusive };
+        assert_eq!(alloc::format!("{agreement}"), "10 roles over 1 partition, non-exclusive");
     }
 
     #[test]

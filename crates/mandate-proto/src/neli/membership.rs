@@ -6,13 +6,16 @@ use core::time::Duration;
 
 use super::config::Mode;
 use super::interface::{BarrierId, Effect, Event, Loss, Mark, Partition, Request};
-use super::seat::{Assignment, Work};
+use super::seat::{Assignment, Seat, Work};
 use super::{Fx, Member};
 use crate::time::Instant;
 
 /// Rests after dry partitions double up to fourfold: a member that sees only a part of the ledger should not
 /// send everyone through the barrier all the time.
 const REST_DOUBLINGS: u32 = 2;
+
+/// How often a rest doubles after another layout was given way to: with three layouts, two of them must be out at once.
+const WAY_DOUBLINGS: u32 = 4;
 
 /// Rests that are less than so many thresholds apart are of one series.
 const DRY_SERIES: u32 = 32;
@@ -58,18 +61,41 @@ impl Member {
             let epoch = self.epochs;
             let Some(seat) = self.seats.get_mut(partition.get() as usize) else { continue };
             if seat.assigned.is_none() {
-                seat.assigned = Some(Assignment { epoch, since: now });
+                seat.assigned = Some(Assignment { epoch, since: now, proved: now });
                 seat.not_before = now;
+                seat.mark_from = now;
                 seat.dry_at = (!seat.leads()).then_some(dry_at);
             }
         }
+        self.bears_with_others(now);
         self.next_beat = self.next_beat.min(now);
         self.next_inspection = self.next_inspection.min(now);
     }
 
+    /// The ledger may have had others here since this assignment began: it is over, and another begins now. Claims are
+    /// made anew, marks are read anew, and earlier owners are waited for from now on.
+    pub(super) fn start_over(&mut self, partition: Partition, now: Instant) {
+        self.drop_claim(partition);
+        self.epochs += 1;
+        let epoch = self.epochs;
+        let dry_at = now + self.plan.grace + self.plan.dry_after();
+        let seat = self.seat_mut(partition);
+        seat.others_lease = None;
+        seat.has_claimed = false;
+        seat.marked = None;
+        seat.dry_at = None;
+        if seat.kept().is_some() {
+            seat.assigned = Some(Assignment { epoch, since: now, proved: now });
+            seat.mark_from = now;
+            seat.dry_at = Some(dry_at);
+            self.next_inspection = self.next_inspection.min(now);
+        }
+    }
+
     /// The ledger wants partitions back. In exclusive mode they are led no more from this instant on;
     /// then work ends; then they are released. In non-exclusive mode leadership lapses by time, so that the
-    /// next leader can begin first.
+    /// next leader can begin first. What is not known here (the topic has more partitions than was said) is
+    /// released at once: the ledger waits for all of them.
     pub(super) fn revoking(
         &mut self,
         barrier: BarrierId,
@@ -80,6 +106,7 @@ impl Member {
         let mut free = Vec::new();
         for partition in partitions.iter().copied() {
             if self.seats.get(partition.get() as usize).is_none() {
+                free.push(partition);
                 continue;
             }
             if self.plan.mode == Mode::Exclusive {
@@ -114,9 +141,18 @@ impl Member {
 
     /// Forgets assignments; what the ledger is to keep of them.
     fn give_up(&mut self, partitions: &[Partition]) -> Vec<(Partition, Mark)> {
-        let marks = partitions.iter().filter_map(|partition| self.last_word(*partition)).collect();
-        partitions.iter().for_each(|partition| self.seat_mut(*partition).give_up());
+        let known = self.seats.len() as u32;
+        let known = || partitions.iter().copied().filter(move |partition| partition.get() < known);
+        let marks = known().filter_map(|partition| self.last_word(partition)).collect();
+        known().for_each(|partition| self.seat_mut(partition).give_up());
         marks
+    }
+
+    /// The ledger says which partitions have no broker.
+    pub(super) fn unserved(&mut self, partitions: &[Partition]) {
+        for (number, seat) in (0..).zip(&mut self.seats) {
+            seat.is_unserved = partitions.contains(&Partition::new(number));
+        }
     }
 
     /// They are gone, and nobody waits for anything.
@@ -181,7 +217,7 @@ impl Member {
         match self.stay {
             Stay::Going { by, for_good } => {
                 let is_over = by <= now;
-                let works = |seat: &super::seat::Seat| seat.work == Work::Ending;
+                let works = |seat: &Seat| seat.work == Work::Ending;
                 if !is_over && self.seats.iter().any(works) {
                     return;
                 }
@@ -196,36 +232,48 @@ impl Member {
                 let marks = self.give_up(&all);
                 effects.push(Effect::Ask(Request::Leave { marks }));
                 effects.push(Effect::Tell(Event::Left));
+                self.agreeing.next_look = self.agreeing.next_look.max(now + self.plan.interval);
                 self.stay = match for_good {
                     true => Stay::Left,
                     false => Stay::Resting { until: now + self.rest() },
                 };
             }
-            Stay::Resting { until } if until <= now => {
-                self.stay = Stay::Member;
-                self.join(now, effects);
-            }
+            Stay::Resting { until } if until <= now => match self.stays_out_until(now) {
+                Some(until) => self.stay = Stay::Resting { until },
+                None => {
+                    self.stay = Stay::Member;
+                    self.join(now, effects);
+                }
+            },
             Stay::Member | Stay::Resting { .. } | Stay::Left => {}
         }
     }
 
-    /// How long to stay out: longer with each time that partitions were dry in succession.
+    /// How long to stay out: longer with each time that partitions were dry, or that it gave way to another layout, in
+    /// succession.
     fn rest(&self) -> Duration {
-        self.plan.rest * (1 << self.dry_rests.0.saturating_sub(1).min(REST_DOUBLINGS))
+        let dry = self.dry_rests.0.saturating_sub(1).min(REST_DOUBLINGS);
+        let gave_way = self.agreeing.gave_way.saturating_sub(1).min(WAY_DOUBLINGS);
+        self.plan.rest * (1 << dry.max(gave_way))
     }
 
     /// Says what does not go on. A partition that is dry for this member may be wet for another: it may be
-    /// out of reach of the partition, and not of whoever assigns it. So everything is given back, and
-    /// others have their chance while this one rests.
+    /// out of reach of the partition, and not of whoever assigns it. A ledger takes back everything or nothing. So
+    /// everything is given back, and others have their chance while this one rests; but not while this one leads
+    /// something, nor if nobody can publish there: one partition without a broker must not cost the others their leader.
     pub(super) fn complain(&mut self, now: Instant, effects: &mut Fx) {
-        let mut is_dry = false;
+        let leads = self.seats.iter().any(Seat::leads);
+        let again = now + self.plan.dry_after().saturating_mul(MAX_REST);
+        let mut would_help = false;
         for partition in self.partitions() {
-            if self.seat_mut(partition).dry_at.take_if(|at| *at <= now).is_some() {
-                is_dry = true;
+            let seat = self.seat_mut(partition);
+            if seat.dry_at.is_some_and(|at| at <= now) {
+                seat.dry_at = Some(again);
+                would_help |= !seat.is_unserved;
                 effects.push(Effect::Tell(Event::Dry { partition }));
             }
         }
-        if is_dry && self.takes_part() {
+        if would_help && !leads && self.takes_part() {
             let (times, last) = self.dry_rests;
             let is_series = now < last + self.plan.threshold * DRY_SERIES;
             self.dry_rests = (if is_series { times + 1 } else { 1 }, now);

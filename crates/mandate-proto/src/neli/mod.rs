@@ -20,7 +20,9 @@
 //!    The paper compares the ledger's clock with the reader's, and so needs them synchronised; this needs
 //!    no more than clocks of bounded rate.
 //! 3. **A partition that stays dry is given back**: a member may be cut off from a partition and not from
-//!    whoever assigns it, and would keep its roles without a leader for as long as that lasts.
+//!    whoever assigns it, and would keep its roles without a leader for as long as that lasts. A ledger takes back
+//!    everything or nothing, so this is for members that lead nothing: one partition without a broker must not
+//!    cost the others their leader.
 //!
 //! Non-exclusive:
 //!
@@ -50,9 +52,15 @@
 //!     lower term than it has seen.
 //! 13. **It does not wait if the term just before its own is over**: by its own doing, or because whoever led under it has said so,
 //!     after it had ended and before it gave the partition back. The reasons are in `succession.rs`.
-//! 14. **On a ledger that does not fence but hands records to the owner only**, a record of the member's own is the
+//! 14. **Members that go by different layouts do not lead beside each other**: what roles a partition stands for, and what
+//!     "leader" means, stands in every mark, and a member looks at all of them before it leads. The rules are in `agreement.rs`.
+//! 15. **On a ledger that does not fence but hands records to the owner only**, a record of the member's own is the
 //!     proof, dated from its sending. Only those: no other clock has to be trusted. Everyone waits, because nothing tells
 //!     who had it before.
+//!
+//! 15. **A renewal proves that the ledger has kept the member since the one before, if that is less than a session ago.**
+//!     After a longer silence, or a refusal, others may have had the partition: the assignment counts from then on anew,
+//!     and so does what earlier owners are waited for. Clients come back by themselves, and not all of them say so.
 //!
 //! The simulator removes these one by one and sees what they are for (`docs/ledger.md` has the counts).
 //!
@@ -70,9 +78,10 @@
 //!
 //! A member remembers a few hundred bytes a partition. In exclusive mode one renewal is under way at a time,
 //! whatever the number of partitions and roles: `1 / interval` messages a second for each member, and none
-//! else. In non-exclusive mode each member publishes `partitions / interval` records a second, one under way
+//! else; it writes what has changed, and one partition's mark in turn. In non-exclusive mode each member publishes `partitions / interval` records a second, one under way
 //! to each partition.
 
+mod agreement;
 mod config;
 mod interface;
 mod layout;
@@ -88,11 +97,12 @@ use alloc::vec::Vec;
 
 pub use config::{Config, Delivery, Grants, Mode, Plan, Unfit};
 pub use interface::{
-    BarrierId, Effect, Event, Input, Kind, Loss, Mark, PROTOCOL, Partition, Published, Record,
-    Renewed, Request, RequestId, Undertaking,
+    BarrierId, Effect, Event, Holder, Input, Kind, Loss, Mark, PROTOCOL, Partition, Published,
+    Record, Renewed, Request, RequestId, Undertaking,
 };
-pub use layout::{Layout, RoleId};
+pub use layout::{Agreement, Layout, RoleId};
 
+use agreement::Agreeing;
 use membership::Stay;
 use proving::Renewal;
 use seat::Seat;
@@ -126,6 +136,8 @@ pub struct Member {
     waiting: Option<(Instant, Instant)>,
     renewal: Option<Renewal>,
     next_renewal: Instant,
+    /// Whose mark was written last in turn.
+    last_marked: Option<Partition>,
     inspection: Option<Inspection>,
     next_inspection: Instant,
     next_beat: Instant,
@@ -134,6 +146,7 @@ pub struct Member {
     inspect_failures: u32,
     /// How many rests in succession were for dry partitions, and when the last began.
     dry_rests: (u32, Instant),
+    agreeing: Agreeing,
 }
 
 impl Member {
@@ -149,6 +162,7 @@ impl Member {
             waiting: None,
             renewal: None,
             next_renewal: now,
+            last_marked: None,
             inspection: None,
             next_inspection: now,
             next_beat: now,
@@ -156,6 +170,7 @@ impl Member {
             renew_failures: 0,
             inspect_failures: 0,
             dry_rests: (0, now),
+            agreeing: Agreeing::new(now),
             plan,
         };
         member.join(now, effects);
@@ -168,6 +183,18 @@ impl Member {
         let seat = self.seats.get(partition.get() as usize)?;
         let until = seat.until.filter(|until| seat.leads() && now < *until)?;
         Some(Holding { term: seat.claim, until })
+    }
+
+    /// Until when work on a partition may take that is led no more and is to move: it is not released before
+    /// [`Input::Drained`] or then. `None` if nothing waits for the work.
+    pub fn drains(&self, partition: Partition) -> Option<Instant> {
+        let seat = self.seats.get(partition.get() as usize)?;
+        let by = match (seat.wanted, self.stay) {
+            (Some((_, by)), _) => by,
+            (None, Stay::Going { by, .. }) => by,
+            _ => return None,
+        };
+        (seat.work == seat::Work::Ending && seat.assigned.is_some()).then_some(by)
     }
 
     /// Whether the ledger has assigned it this partition, as far as it knows.
@@ -219,6 +246,7 @@ impl Member {
         self.expire(now, effects);
         self.begin(now, effects);
         self.release_overrun(now, effects);
+        self.give_way(now, effects);
         self.come_and_go(now, effects);
         self.give_publications_up(now, effects);
         self.give_renewal_up(now, effects);
@@ -239,6 +267,7 @@ impl Member {
     fn due_at(&self, partition: Partition, seat: &Seat) -> Option<Instant> {
         let grace = seat.kept().filter(|_| !seat.leads() && seat.claim.is_some());
         let grace = grace.filter(|_| seat.until.is_some() && self.takes_part());
+        let grace = grace.filter(|_| self.is_agreed(seat));
         let grace = grace.and_then(|assignment| self.alone_from(seat, assignment));
         let released_by = seat.wanted.map(|(_, by)| by);
         let flight = seat.flight.map(|flight| flight.gives_up);
@@ -271,6 +300,8 @@ impl Machine for Member {
             Input::Inspected { id, marks } => {
                 self.inspected(id, marks.as_deref(), now, effects);
             }
+            Input::Sized { partitions } => self.sized(partitions, effects),
+            Input::Unserved { partitions } => self.unserved(&partitions),
             Input::Drained { partition } => self.drained(partition, now, effects),
             Input::Resign => self.go(false, now, effects),
             Input::Leave => self.go(true, now, effects),
@@ -292,7 +323,7 @@ impl Machine for Member {
         let waiting = self.waiting.map(|(_, at)| at);
         let renewal = self.renewal.as_ref().map(|renewal| renewal.gives_up);
         let inspection = self.inspection.as_ref().map(|inspection| inspection.gives_up);
-        let under_way = [stay, waiting, renewal, inspection];
+        let under_way = [stay, waiting, renewal, inspection, self.gives_way_at()];
         let due = [self.is_renewal_due(), self.is_inspection_due(), self.is_beat_due()];
         let seats = self.each().filter_map(|(partition, seat)| self.due_at(partition, seat));
         under_way.into_iter().chain(due).flatten().chain(seats).min()

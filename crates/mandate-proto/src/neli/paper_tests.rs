@@ -21,6 +21,7 @@ fn record_of(life: u64, sent: u64) -> Record {
         life: Lifetime::new(life),
         sent_nanos: at(sent).as_nanos(),
         kind: Kind::Beat,
+        agreement: Agreement { partitions: 2, roles: 1, mode: Mode::NonExclusive },
     }
 }
 

@@ -65,6 +65,7 @@ impl Member {
             life: self.life,
             sent_nanos: now.as_nanos(),
             kind,
+            agreement: self.plan.agreement(),
         };
         let gives_up = now + self.plan.patience();
         let seat = self.seat_mut(partition);
@@ -88,6 +89,7 @@ impl Member {
         match outcome {
             Published::Appended { offset, stamp } => {
                 self.publish_failures = 0;
+                self.seat_mut(partition).is_unserved = false;
                 let allowance = self.plan.allowance_per_mille;
                 self.seat_mut(partition).clock.read(stamp, flight.sent, now, allowance);
                 if flight.kind == Kind::Claim {

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::interface::{BarrierId, Kind, RequestId};
+use super::interface::{BarrierId, Kind, Mark, RequestId};
 use super::ledger_clock::LedgerClock;
 use crate::identity::Term;
 use crate::time::Instant;
@@ -14,6 +14,9 @@ pub(super) struct Assignment {
     /// Rises with each, over all partitions.
     pub(super) epoch: u64,
     pub(super) since: Instant,
+    /// When this member last knew that the ledger had kept it since then: at the beginning, and with each renewal that was
+    /// accepted, counted from its sending.
+    pub(super) proved: Instant,
 }
 
 /// A publication under way.
@@ -52,7 +55,7 @@ pub(super) struct Seat {
     /// Until when what is known proves that this member may lead.
     pub(super) until: Option<Instant>,
     pub(super) work: Work,
-    /// The highest term that was ever seen here: of this member's own claims.
+    /// The highest term that was ever seen here: of this member's own claims, and of marks that it has read.
     pub(super) highest: Term,
     /// Nobody leads under this term, or an earlier one, ever again.
     pub(super) over: Term,
@@ -61,8 +64,16 @@ pub(super) struct Seat {
     pub(super) others_lease: Option<Duration>,
     /// Whether a claim was made in this assignment, and marks with it.
     pub(super) has_claimed: bool,
+    /// What the ledger keeps of it by a renewal of this assignment.
+    pub(super) marked: Option<Mark>,
     /// When it is said that the partition is dry.
     pub(super) dry_at: Option<Instant>,
+    /// No mark is left before: the one that is there is still needed.
+    pub(super) mark_from: Instant,
+    /// The claim under which nobody of another layout can lead.
+    pub(super) agreed: Option<Term>,
+    /// The ledger has said that nobody can publish there.
+    pub(super) is_unserved: bool,
 }
 
 impl Seat {
@@ -88,5 +99,8 @@ impl Seat {
         self.dry_at = None;
         self.others_lease = None;
         self.has_claimed = false;
+        self.agreed = None;
+        self.marked = None;
+        self.is_unserved = false;
     }
 }

@@ -18,11 +18,14 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::config::more;
-use super::interface::{Effect, Event, Mark, Partition, Request, RequestId, Undertaking};
+use super::interface::{Effect, Event, Loss, Mark, Partition, Request, RequestId, Undertaking};
 use super::seat::{Assignment, Seat};
 use super::{Fx, Member};
 use crate::identity::Term;
 use crate::time::Instant;
+
+/// Logs count no further (Kafka's offsets are signed): a mark beyond that is no place in one.
+const HIGHEST_PLACE: u64 = i64::MAX as u64;
 
 /// An inspection under way.
 #[derive(Clone, Debug)]
@@ -31,6 +34,8 @@ pub(super) struct Inspection {
     pub(super) gives_up: Instant,
     /// The partitions, and the assignments in which it was asked.
     covers: Vec<(Partition, u64)>,
+    /// The claims that had been confirmed by then, and whether marks had been left.
+    confirmed: (Vec<(Partition, Term)>, bool),
 }
 
 impl Member {
@@ -42,21 +47,22 @@ impl Member {
     }
 
     pub(super) fn is_inspection_due(&self) -> Option<Instant> {
-        let wanted = self.plan.renews()
-            && self.takes_part()
-            && self.inspection.is_none()
-            && self.unknown().next().is_some();
-        wanted.then_some(self.next_inspection)
+        let wanted = self.plan.marks() && self.inspection.is_none();
+        let is_unknown = self.takes_part() && self.unknown().next().is_some();
+        let unknown = is_unknown.then_some(self.next_inspection);
+        [unknown, self.is_look_due()].into_iter().flatten().min().filter(|_| wanted)
     }
 
     pub(super) fn inspect(&mut self, now: Instant, effects: &mut Fx) {
-        let covers: Vec<_> = self.unknown().collect();
+        let covers: Vec<_> = self.unknown().filter(|_| self.takes_part()).collect();
+        let confirmed = (self.confirmed().collect(), self.is_marked());
         let partitions = covers.iter().map(|(partition, _)| *partition).collect();
         let id = self.next_id();
         self.next_inspection = now + self.plan.interval;
+        self.agreeing.next_look = now + self.plan.interval;
         // An answer does not grow old, unlike that to a renewal.
         let gives_up = now + self.plan.grants.session / 2;
-        self.inspection = Some(Inspection { id, gives_up, covers });
+        self.inspection = Some(Inspection { id, gives_up, covers, confirmed });
         effects.push(Effect::Ask(Request::Inspect { id, partitions }));
     }
 
@@ -78,19 +84,41 @@ impl Member {
                 continue;
             };
             let mark = marks.iter().find(|(of, _)| *of == partition).map(|(_, mark)| *mark);
-            let (over, lease) = match mark {
-                Some(Mark::Held { lease, .. }) => (Term::NONE, lease),
-                Some(Mark::Over { term }) => (term, Duration::ZERO),
-                None => (Term::NONE, Duration::ZERO),
+            let (over, floor, lease) = match mark {
+                Some(Mark::Held { term, lease, .. }) => (Term::NONE, term, lease),
+                Some(Mark::Over { term }) => (term, term, Duration::ZERO),
+                None => (Term::NONE, Term::NONE, Duration::ZERO),
             };
             let wait = self.grace_after(lease) + self.plan.dry_after();
+            let mark_from = self.mark_from(mark, assignment.since);
             let seat = self.seat_mut(partition);
             seat.over = seat.over.max(over);
             seat.others_lease = Some(lease);
+            seat.mark_from = mark_from;
             seat.dry_at = seat.dry_at.map(|at| at.max(assignment.since + wait));
+            self.keep_above(partition, floor, now, effects);
         }
+        self.looked(marks, inspection.confirmed, now, effects);
         // What was assigned meanwhile is asked for at once.
         self.next_inspection = now;
+    }
+
+    /// Nobody leads under a term that is not above one that the ledger has kept a mark of: the partition has lost its end, or was
+    /// made anew.
+    fn keep_above(&mut self, partition: Partition, floor: Term, now: Instant, effects: &mut Fx) {
+        if floor.get() > HIGHEST_PLACE {
+            return;
+        }
+        let pause = self.plan.threshold;
+        let seat = self.seat_mut(partition);
+        seat.highest = seat.highest.max(floor);
+        if let Some(to) = seat.claim.filter(|claim| *claim < floor) {
+            self.end(partition, Loss::Fenced, effects);
+            let seat = self.seat_mut(partition);
+            seat.claim = None;
+            seat.not_before = now + pause;
+            effects.push(Effect::Tell(Event::WentBack { partition, from: floor, to }));
+        }
     }
 
     pub(super) fn give_inspection_up(&mut self, now: Instant, effects: &mut Fx) {
@@ -119,7 +147,7 @@ impl Member {
     }
 
     /// How long to wait for one that counts on a partition for this long, by its own clock.
-    fn grace_after(&self, lease: Duration) -> Duration {
+    pub(super) fn grace_after(&self, lease: Duration) -> Duration {
         let allowance = self.plan.allowance_per_mille;
         self.plan.grace.max(more(more(lease, allowance), allowance))
     }

@@ -5,7 +5,7 @@ use alloc::vec;
 use super::tests::{P0, Subject, at, ms};
 use super::*;
 
-const BEHIND: Mark = Mark::Held { term: Term::new(8), lease: ms(100) };
+const BEHIND: Mark = Mark::Held { term: Term::new(8), lease: ms(100), holder: None };
 const OVER: Mark = Mark::Over { term: Term::new(8) };
 
 /// Partition 0 is assigned at 0 ms and claimed at 1 ms, at this offset; the ledger keeps this mark.
@@ -18,6 +18,20 @@ fn claimed(offset: u64, mark: Option<Mark>) -> Subject {
 }
 
 impl Subject {
+    /// What the renewal that is under way says of partition 0: the term, the lease, and whether it leads.
+    fn held(&self) -> Option<(u64, core::time::Duration, bool)> {
+        self.asked.iter().find_map(|request| match request {
+            Request::Renew { marks, .. } => match marks[..] {
+                [(P0, Mark::Held { term, lease, holder: Some(holder) })] => {
+                    assert_eq!(holder.agreement, self.member.plan().agreement());
+                    Some((term.get(), lease, holder.leads))
+                }
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+
     /// Renews whatever is asked for, and says when it leads.
     fn leads_from(&mut self, last: u64) -> Option<u64> {
         (2..=last).find(|millis| {
@@ -92,29 +106,18 @@ fn an_inspection_that_fails_is_made_again() {
 #[test]
 fn a_threshold_of_others_that_is_longer_is_waited_for_and_passed_on() {
     let lease = ms(250);
-    let mut subject = claimed(8, Some(Mark::Held { term: Term::new(8), lease }));
-    let held = subject.asked.iter().find_map(|request| match request {
-        Request::Renew { marks, .. } => Some(marks.clone()),
-        _ => None,
-    });
-    assert_eq!(held, Some(vec![(P0, Mark::Held { term: Term::new(9), lease })]));
+    let mut subject = claimed(8, Some(Mark::Held { term: Term::new(8), lease, holder: None }));
+    assert_eq!(subject.held(), Some((9, lease, false)));
     assert_eq!(subject.leads_from(300), Some(256), "and drift");
     subject.wait_until(300);
-    let held = subject.asked.iter().find_map(|request| match request {
-        Request::Renew { marks, .. } => Some(marks.clone()),
-        _ => None,
-    });
-    assert_eq!(held, Some(vec![(P0, Mark::Held { term: Term::new(9), lease: ms(100) })]));
+    assert_eq!(subject.held(), Some((9, ms(100), true)));
 }
 
 #[test]
 fn a_renewal_says_under_which_term_and_for_how_long_it_is_held() {
     let mut subject = Subject::leading();
     subject.wait_until(25);
-    let marks = vec![(P0, Mark::Held { term: Term::new(8), lease: ms(100) })];
-    assert!(
-        matches!(subject.asked.last(), Some(Request::Renew { marks: said, .. }) if *said == marks)
-    );
+    assert_eq!(subject.held(), Some((8, ms(100), true)));
 }
 
 #[test]
@@ -165,7 +168,7 @@ fn what_another_may_have_marked_since_is_left_alone_by_one_that_has_not_claimed(
     let mut subject = Subject::leading();
     subject.tell(Input::Lost { partitions: vec![P0] }, 10);
     subject.assign(P0, 20);
-    subject.inspected(Some(Mark::Held { term: Term::new(12), lease: ms(100) }), 21);
+    subject.inspected(Some(Mark::Held { term: Term::new(12), lease: ms(100), holder: None }), 21);
     subject.tell(Input::Drained { partition: P0 }, 22);
     subject.revoke(P0, 22);
     assert_eq!(subject.last_words(), Some(vec![]));
@@ -178,7 +181,7 @@ fn what_was_inspected_in_an_earlier_assignment_is_inspected_again() {
     subject.tell(Input::Lost { partitions: vec![P0] }, 1);
     subject.assign(P0, 2);
     // The answer to what was asked before.
-    subject.inspected(Some(Mark::Held { term: Term::new(3), lease: ms(1) }), 3);
+    subject.inspected(Some(Mark::Held { term: Term::new(3), lease: ms(1), holder: None }), 3);
     subject.inspected(Some(BEHIND), 4);
     assert_eq!(subject.member.deadline().map(|due| due > at(4)), Some(true));
 }

@@ -35,6 +35,7 @@ pub(super) fn grants() -> Grants {
         heartbeat: ms(100),
         barrier: ms(1000),
         fenced: true,
+        renews_through_joins: false,
         delivery: Delivery::Anyone,
     }
 }
@@ -56,7 +57,14 @@ pub(super) struct Subject {
 }
 
 impl Subject {
+    /// In non-exclusive mode on a ledger that keeps no marks, unless a test is about those.
     pub(super) fn new(config: Config, grants: Grants) -> Self {
+        let mode = config.resolve(grants).unwrap().mode();
+        let fenced = grants.fenced && mode == Mode::Exclusive;
+        Subject::on(config, Grants { fenced, ..grants })
+    }
+
+    pub(super) fn on(config: Config, grants: Grants) -> Self {
         let mut effects = Effects::new();
         let plan = config.resolve(grants).unwrap();
         let member = Member::start(plan, LIFE, at(0), &mut effects);
@@ -162,6 +170,16 @@ impl Subject {
     pub(super) fn renewed(&mut self, outcome: Renewed, millis: u64) {
         let id = self.renewal();
         self.tell(Input::Renewed { id, outcome }, millis);
+        self.looked(&[], millis);
+    }
+
+    /// Answers a look at the marks of the whole group, if one is under way.
+    pub(super) fn looked(&mut self, marks: &[(Partition, Mark)], millis: u64) {
+        let is_look = |one: &Request| matches!(one, Request::Inspect { partitions, .. } if partitions.is_empty());
+        if let Some(place) = self.asked.iter().position(is_look) {
+            let id = id_of(&self.asked.remove(place)).unwrap();
+            self.tell(Input::Inspected { id, marks: Some(marks.to_vec()) }, millis);
+        }
     }
 
     pub(super) fn term(&self, millis: u64) -> Option<u64> {
@@ -319,6 +337,65 @@ fn a_refusal_ends_leadership_at_once_and_a_new_claim_is_needed() {
     assert_eq!(subject.term(53), Some(9), "at once: the term before was its own");
 }
 
+/// Others may have had the partition before the refusal came: they are waited for from then on.
+#[test]
+fn after_a_refusal_whoever_had_the_partition_meanwhile_is_waited_for() {
+    let mut subject = Subject::leading();
+    subject.wait_until(25);
+    subject.renewed(Renewed::Refused, 26);
+    subject.wait_until(51);
+    subject.inspected(Some(Mark::Held { term: Term::new(20), lease: ms(100), holder: None }), 51);
+    subject.append_behind_others(20, 52);
+    subject.renewed(Renewed::Accepted, 53);
+    assert!(!subject.leads(P0, 53), "the assignment began anew at 26 ms");
+    subject.wait_until(78);
+    subject.renewed(Renewed::Accepted, 79);
+    subject.wait_until(103);
+    subject.renewed(Renewed::Accepted, 104);
+    subject.wait_until(127);
+    assert!(!subject.leads(P0, 127));
+    subject.wait_until(129);
+    assert_eq!(subject.term(129), Some(21));
+}
+
+/// A client whose session was over comes back by itself, and its next commit is taken: others have led meanwhile.
+#[test]
+fn a_renewal_that_comes_through_after_a_session_proves_nothing_of_the_time_before() {
+    let mut subject = Subject::leading();
+    subject.wait_until(100);
+    assert_eq!(subject.losses(), [Loss::Lapsed]);
+    subject.tell(Input::Drained { partition: P0 }, 101);
+    subject.wait_until(295);
+    subject.append_behind_others(20, 298);
+    while subject.asked.iter().any(|one| matches!(one, Request::Renew { .. })) {
+        subject.renewed(Renewed::Accepted, 299);
+    }
+    assert!(!subject.leads(P0, 299), "it was heard of last at 0 ms");
+    subject.wait_until(300);
+    subject.inspected(Some(Mark::Held { term: Term::new(20), lease: ms(100), holder: None }), 300);
+    subject.append_behind_others(21, 300);
+    for millis in (300..402).step_by(2) {
+        subject.wait_until(millis);
+        if subject.asked.iter().any(|one| matches!(one, Request::Renew { .. })) {
+            subject.renewed(Renewed::Accepted, millis);
+        }
+        assert!(!subject.leads(P0, millis), "{millis}: the next assignment began at 299 ms");
+    }
+    subject.wait_until(403);
+    assert_eq!(subject.term(403), Some(22));
+}
+
+/// The topic has more partitions than was said: the ledger waits for all that it wants back.
+#[test]
+fn a_partition_that_is_not_known_is_released_at_once_with_the_others() {
+    let mut subject = Subject::exclusive();
+    subject.assign(P0, 0);
+    let partitions = vec![P0, Partition::new(99)];
+    subject.tell(Input::Revoking { barrier: BARRIER, partitions: partitions.clone() }, 1);
+    let released = Request::Release { barrier: BARRIER, partitions, marks: Vec::new() };
+    assert_eq!(subject.asked.last(), Some(&released));
+}
+
 #[test]
 fn a_revoked_partition_is_led_no_more_then_drained_then_released() {
     let mut subject = Subject::leading();
@@ -326,8 +403,10 @@ fn a_revoked_partition_is_led_no_more_then_drained_then_released() {
     assert!(!subject.leads(P0, 10));
     assert_eq!(subject.losses(), [Loss::Revoked]);
     assert!(!subject.released(), "work is under way");
+    assert_eq!(subject.member.drains(P0), Some(at(510)));
     subject.tell(Input::Drained { partition: P0 }, 40);
     assert!(subject.released());
+    assert_eq!(subject.member.drains(P0), None);
 }
 
 #[test]
@@ -346,6 +425,7 @@ fn work_that_lapsed_and_has_not_ended_holds_the_barrier_too() {
     let mut subject = Subject::leading();
     subject.wait_until(100);
     assert_eq!(subject.losses(), [Loss::Lapsed]);
+    assert_eq!(subject.member.drains(P0), None, "nothing waits for what has lapsed");
     subject.revoke(P0, 101);
     assert!(!subject.released());
     subject.tell(Input::Drained { partition: P0 }, 102);
@@ -465,12 +545,52 @@ fn one_renewal_covers_all_partitions() {
     subject.renewed(Renewed::Accepted, 2);
     subject.renewed(Renewed::Accepted, 3);
     subject.wait_until(28);
-    let covered = subject.asked.iter().find_map(|request| match request {
-        Request::Renew { marks, .. } => Some(marks.iter().map(|(of, _)| *of).collect::<Vec<_>>()),
-        _ => None,
-    });
-    assert_eq!(covered, Some(vec![P0, P1]));
-    assert!(subject.leads(P0, 28) && subject.leads(P1, 28));
+    let marked = |subject: &Subject| match subject.asked.last() {
+        Some(Request::Renew { marks, .. }) => marks.iter().map(|(of, _)| of.get()).collect(),
+        _ => Vec::<u32>::new(),
+    };
+    assert_eq!(marked(&subject), [0, 1], "that it leads is new");
+    subject.renewed(Renewed::Accepted, 28);
+    // Marks are there already, and written in turn.
+    let mut written: Vec<Vec<u32>> = Vec::new();
+    for millis in [53, 78, 103, 128] {
+        subject.wait_until(millis);
+        written.push(marked(&subject));
+        subject.renewed(Renewed::Accepted, millis);
+        assert!(subject.leads(P0, millis + 90) && subject.leads(P1, millis + 90));
+    }
+    assert!(written == [[0], [1], [0], [1]] || written == [[1], [0], [1], [0]], "{written:?}");
+}
+
+#[test]
+fn a_partition_that_is_dry_costs_no_other_its_leader() {
+    let mut subject = Subject::leading();
+    subject.assign(P1, 0);
+    subject.asked.retain(|one| !matches!(one, Request::Inspect { .. }));
+    for millis in (25..5000).step_by(25) {
+        subject.wait_until(millis);
+        if subject.asked.iter().any(|one| matches!(one, Request::Renew { .. })) {
+            subject.renewed(Renewed::Accepted, millis);
+        }
+    }
+    assert!(subject.told.contains(&Event::Dry { partition: P1 }));
+    assert_eq!(subject.term(4999), Some(8), "{:?}", subject.losses());
+    // Once it leads nothing, others have their chance.
+    subject.wait_until(8000);
+    assert!(subject.told.contains(&Event::Left));
+}
+
+#[test]
+fn a_partition_that_nobody_can_lead_is_not_given_back() {
+    let mut subject = Subject::exclusive();
+    subject.assign(P0, 0);
+    subject.tell(Input::Unserved { partitions: vec![P0] }, 1);
+    subject.wait_until(5000);
+    assert!(subject.told.contains(&Event::Dry { partition: P0 }));
+    assert!(!subject.told.contains(&Event::Left));
+    subject.tell(Input::Unserved { partitions: Vec::new() }, 5001);
+    subject.wait_until(10_000);
+    assert!(subject.told.contains(&Event::Left), "others may reach its broker");
 }
 
 #[test]

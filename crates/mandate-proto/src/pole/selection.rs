@@ -21,10 +21,16 @@
 //!   have proposed (and they are a quorum).
 //! - *Hear a quorum.* In the paper anyone may be elected, also a member that could not commit
 //!   anything. Here only members that hear a quorum are candidates.
+//! - *Voters do not take part.* In the paper (lines 64 and 65) a vote that does not decide counts as if its sender had
+//!   proposed, so that a minority that has noticed a crash comes to an end while the others still follow the dead
+//!   leader. So does a minority that cannot hear a leader that is well, and it selects against it. Here who
+//!   follows a leader takes no part; [`member`](super::member) has it probe the leader when it is asked, which ends in a round
+//!   trip or two if the leader is gone.
 //!
 //! # Where the paper is silent
 //!
 //! - A proposal of an older epoch is answered, but does not count as having proposed in this one.
+//! - The pause before a retry doubles up to a bound, with [`Rules::PAPER`] as well.
 //! - A member without a score (see [`NoScore`]) takes part, so that there
 //!   is a quorum, but proposes nobody until it hears of a candidate. An election without any
 //!   candidate is repeated.
@@ -158,17 +164,19 @@ pub struct Rules {
     /// Only members that hear a quorum are candidates. Selection itself is told by its caller who
     /// is one; [`member`](super::member) is that caller.
     pub hear_quorum: bool,
+    /// Who votes for a leader takes no part in electing another.
+    pub voters_abstain: bool,
 }
 
 impl Rules {
-    /// As printed.
-    pub const PAPER: Rules = Rules { end_early: false, hear_quorum: false };
+    /// As printed, but for what [the paper is silent on](self#where-the-paper-is-silent).
+    pub const PAPER: Rules = Rules { end_early: false, hear_quorum: false, voters_abstain: false };
 }
 
 impl Default for Rules {
     /// All improvements.
     fn default() -> Self {
-        Rules { end_early: true, hear_quorum: true }
+        Rules { end_early: true, hear_quorum: true, voters_abstain: true }
     }
 }
 
@@ -327,6 +335,7 @@ impl Selection {
         from: MemberId,
         epoch: Term,
         leader: MemberId,
+        now: Instant,
         effects: &mut Effects<Effect>,
     ) {
         if self.leader.is_some() || self.timers.get(Timer::Retry).is_none() {
@@ -339,10 +348,13 @@ impl Selection {
         if led && agreeing >= quorum(self.config.members.len()) {
             self.epoch = epoch;
             self.conclude(leader, Ended::Votes, effects);
+        } else if !self.config.rules.voters_abstain {
+            // Lines 64 and 65.
+            self.end_or_wait(now, effects);
         }
     }
 
-    /// Lines 27 to 32: counts who has proposed, and ends the election or bounds the wait.
+    /// Counts who has proposed.
     fn count(
         &mut self,
         from: MemberId,
@@ -351,8 +363,24 @@ impl Selection {
         effects: &mut Effects<Effect>,
     ) {
         self.proposed.insert(from, own);
+        self.end_or_wait(now, effects);
+    }
+
+    /// Whether a member takes part in this epoch.
+    fn takes_part(&self, member: MemberId) -> bool {
+        self.proposed.contains_key(&member)
+            || !self.config.rules.voters_abstain && self.votes.contains_key(&member)
+    }
+
+    fn is_quorum(&self) -> bool {
+        let members = &self.config.members;
+        members.iter().filter(|id| self.takes_part(**id)).count() >= quorum(members.len())
+    }
+
+    /// Lines 27 to 32: ends the election or bounds the wait.
+    fn end_or_wait(&mut self, now: Instant, effects: &mut Effects<Effect>) {
         self.end_if_complete(effects);
-        let is_quorum = self.proposed.len() >= quorum(self.config.members.len());
+        let is_quorum = self.is_quorum();
         let waits = self.leader.is_none() && self.timers.get(Timer::Election).is_none();
         if waits && is_quorum {
             self.timers.set(Timer::Election, now + self.config.timeout);
@@ -361,10 +389,10 @@ impl Selection {
 
     fn end_if_complete(&mut self, effects: &mut Effects<Effect>) {
         let members = &self.config.members;
-        if self.leader.is_some() || self.proposed.len() < quorum(members.len()) {
+        if self.leader.is_some() || !self.is_quorum() {
             return;
         }
-        let missing = |id: &&MemberId| !self.proposed.contains_key(id);
+        let missing = |id: &&MemberId| !self.takes_part(**id);
         let unheard = members.iter().filter(missing).count();
         let all_suspected =
             members.iter().filter(missing).all(|member| self.suspected.contains(member));
@@ -451,7 +479,7 @@ impl Machine for Selection {
                 self.receive_proposal(from, epoch, own, best, now, effects);
             }
             Input::Received { from, message: Message::Vote { epoch, leader } } => {
-                self.receive_vote(from, epoch, leader, effects);
+                self.receive_vote(from, epoch, leader, now, effects);
             }
         }
     }

@@ -133,7 +133,9 @@ impl Member {
 
     /// There is no control row: a new database, or one that was emptied.
     fn see_nothing(&mut self, now: Instant, effects: &mut Fx) {
-        self.watch.see_nothing();
+        if let Some(from) = self.watch.see_nothing(&self.config, now) {
+            effects.push(Effect::Tell(Event::WentBack { from, to: None }));
+        }
         self.owed = None;
         self.lose(Loss::Superseded, effects);
         if self.config.part == Part::Candidate {

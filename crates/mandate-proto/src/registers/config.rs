@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::lane::{MAX_PATIENCE, MAX_PAUSE};
-use super::statement::MAX_SUCCESSORS;
+use super::statement::{MAX_SUCCESSORS, Published};
 use crate::identity::MemberId;
 use crate::oracle::{Oracle, Preference};
 
@@ -41,8 +41,9 @@ pub enum Part {
     Role,
 }
 
-/// A member's configuration; valid by construction. All members of a group should have the same; they
-/// need not, since leaders publish what binds others.
+/// A member's configuration; valid by construction. Rounds, leases and allowances may differ: leaders publish what binds
+/// others. The guarantee may not: a member with another one than the leader's neither joins nor takes over from a living
+/// leader, and says so ([`Event::Differs`](super::Event::Differs)).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub(super) me: MemberId,
@@ -319,6 +320,17 @@ impl Config {
         round.saturating_mul(self.lease_per_mille) / 1000
     }
 
+    /// What a new control row says.
+    pub fn first(&self) -> Published {
+        let (round, lease) = (self.round, self.lease(self.round));
+        Published { successors: Default::default(), round, lease, guarantee: self.guarantee }
+    }
+
+    /// The longest lease that a leader with this configuration publishes.
+    pub fn longest_lease(&self) -> Duration {
+        self.lease(self.max_round)
+    }
+
     /// Time between renewals in a round of this length, between the looks of successors, and between
     /// their turns half of it.
     pub fn renew_every(&self, round: Duration) -> Duration {
@@ -356,7 +368,8 @@ impl Config {
     ///
     /// First whatever is under way has to be given up, and be tried again after a pause; then the lease
     /// is waited out from a look, a round later at most; then everyone has a turn. A takeover may come to
-    /// nothing once: a last statement of the leader before may have been under way.
+    /// nothing once: a last statement of the leader before may have been under way. (After a control row was lost or
+    /// went back, the [longest lease](Config::longest_lease) comes before all this.)
     pub fn recovers_within(&self, round: Duration, delay: Duration) -> Duration {
         let given_up = self.timeout.saturating_mul(MAX_PATIENCE) * 2
             + self.pause(round).saturating_mul(MAX_PAUSE) * 2;

@@ -29,7 +29,7 @@ impl Member {
         }
         if self.incarnation.is_none() {
             return match self.config.part {
-                Part::Candidate => Some((self.next_join, Step::Join)),
+                Part::Candidate => Some(self.next_join_or(look)),
                 Part::Role | Part::Observer => Some(look),
             };
         }
@@ -43,6 +43,19 @@ impl Member {
         let heartbeat = beats.then_some((self.next_heartbeat, Step::Heartbeat));
         // Of what is due at once, the first: a takeover looks as well, and so does a heartbeat.
         takeover.into_iter().chain(heartbeat).chain([look]).min_by_key(|(at, _)| *at)
+    }
+
+    /// When to join. Not while a leader with another guarantee leads: who relies on leases could be surprised by one who
+    /// does not, and the other way round. A lease ends by itself; without one, the row has to be vacated.
+    fn next_join_or(&self, look: (Instant, Step)) -> (Instant, Step) {
+        let join = (self.next_join, Step::Join);
+        match (self.watch.differs(&self.config), self.watch.leader_until(&self.config)) {
+            (None, _) => join,
+            (Some((_, Guarantee::Leased)), Some((_, _, until))) if until <= look.0 => {
+                (self.next_join.max(until), Step::Join)
+            }
+            (Some(_), _) => look,
+        }
     }
 
     /// When to take the row over as it stands, and why.
@@ -68,9 +81,13 @@ impl Member {
             Some(leader) if Some(leader) == self.me() && !seen.went_back => {
                 (seen.since, Reason::Lapsed)
             }
+            // It counts on no lease, so that none can run out, and we would rely on being alone.
+            Some(_) if self.is_leased() && row.published.guarantee == Guarantee::Fenced => {
+                return None;
+            }
             Some(_) => {
                 let lapses = seen.since + self.config.wait(row.published.lease);
-                match self.watch.gone_at(&self.config) {
+                match self.watch.gone_at() {
                     Some(gone) if gone < lapses => (gone + turn(seen.jitter), Reason::SessionGone),
                     _ => (lapses + turn(seen.jitter), Reason::Silence),
                 }
@@ -78,7 +95,8 @@ impl Member {
         };
         // Whoever was named does not leave it to the others.
         let abstains = self.abstains_until.filter(|_| !self.is_named(row));
-        Some((abstains.map_or(at, |until| at.max(until)), reason))
+        let not_before = abstains.into_iter().chain(self.watch.lost_until());
+        Some((not_before.fold(at, Instant::max), reason))
     }
 
     pub(super) fn join(&self) -> Statement {
@@ -86,11 +104,8 @@ impl Member {
             member: self.config.me,
             score: self.score,
             was_evicted: self.was_evicted,
-            first: Published {
-                successors: Default::default(),
-                round: self.config.round,
-                lease: self.config.lease(self.config.round),
-            },
+            first: self.config.first(),
+            floor: self.watch.highest.max(self.given_up),
         }
     }
 
@@ -106,10 +121,10 @@ impl Member {
     pub(super) fn take_over(&self, reason: Reason) -> Option<Statement> {
         let row = self.watch.row()?;
         let term = self.next_term()?;
-        let round = row.published.round.clamp(self.config.round, self.config.max_round);
+        let round = self.watch.round(&self.config).max(self.config.round);
         let others = row.published.successors.iter().filter(|id| *id != self.config.me);
-        let publish =
-            Published { successors: others.collect(), round, lease: self.config.lease(round) };
+        let (lease, guarantee) = (self.config.lease(round), self.config.guarantee);
+        let publish = Published { successors: others.collect(), round, lease, guarantee };
         let (me, was, of) = (self.me()?, row.version, row.leader);
         Some(Statement::Takeover { me, was, of, term, reason, publish })
     }
@@ -167,14 +182,23 @@ impl Member {
             return self.lose(Loss::Mismatched, effects);
         }
         self.watch.is_foreign = false;
-        let jitter = self.chance.below(published.round);
-        let news = self.watch.see(row, jitter, now);
+        let jitter = self.chance.below(published.round.min(self.config.max_round));
+        let differed = self.watch.differs(&self.config);
+        let news = self.watch.see(row, jitter, &self.config, now);
         self.tell_news(news.before, &row, effects);
         if news.went_back
             && let Some(before) = news.before
         {
-            let (from, to) = (before.version, row.version);
+            let (from, to) = (before.version, Some(row.version));
             effects.push(Effect::Tell(Event::WentBack { from, to }));
+        } else if news.was_remade {
+            effects.push(Effect::Tell(Event::Remade { term: row.version.term }));
+        }
+        if let Some((leader, theirs)) = self.watch.differs(&self.config)
+            && differed != Some((leader, theirs))
+            && self.config.part != Part::Observer
+        {
+            effects.push(Effect::Tell(Event::Differs { leader: leader.member, theirs }));
         }
         self.check_claim(&row, news.went_back, now, effects);
     }
@@ -245,6 +269,8 @@ impl Member {
             (None, Part::Candidate) if self.watch.row().is_some_and(|row| self.is_young(row)) => {
                 self.config.renew_every(round).saturating_mul(2)
             }
+            // Who is not in the group has no heartbeats.
+            (None, Part::Candidate) if self.incarnation.is_none() => round,
             // Heartbeats look once a round; this only comes when one of them is late.
             (None, Part::Candidate) => round.saturating_mul(2),
             (_, Part::Role | Part::Observer) => round,

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::Guarantee;
 use super::statement::{Incarnation, Outcome, Statement, Version};
 use crate::identity::{MemberId, Term};
 use crate::pole::member::{Figures, NoTransfer, State};
@@ -149,13 +150,27 @@ pub enum Event {
         /// Time between heartbeats.
         round: Duration,
     },
-    /// The control row went back: the database was restored from a backup, or a standby took over that
-    /// lacked writes. Terms given out since may be given out again, unless a member that saw them lives.
+    /// The control row went back, or is gone: the database was restored from a backup, a standby took over that
+    /// lacked writes, or rows were removed. Terms given out since may be given out again, unless a member that saw them
+    /// lives. This member takes nothing over for the longest lease: what was lost may have been one.
     WentBack {
         /// What was last seen.
         from: Version,
-        /// What is there now.
-        to: Version,
+        /// What is there now; `None` if there is no row.
+        to: Option<Version>,
+    },
+    /// The control row was lost and made again: the history or the fence knows of terms, and the row of none. This member
+    /// takes nothing over for the longest lease: what was lost may have been one.
+    Remade {
+        /// The highest term that the database still knew.
+        term: Term,
+    },
+    /// The leader's guarantee is not this member's. While that one leads, this member does not join the group.
+    Differs {
+        /// Who leads.
+        leader: MemberId,
+        /// What it relies on.
+        theirs: Guarantee,
     },
     /// The control row is of another version of the protocol. This member takes no part until it is not.
     Mismatched {

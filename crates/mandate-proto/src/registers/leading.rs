@@ -57,7 +57,8 @@ impl Member {
     pub(super) fn renew(&mut self, now: Instant) -> Option<Statement> {
         let round = self.leading.pace.round;
         let lease = self.config.lease(round);
-        let publish = Published { successors: self.leading.successors, round, lease };
+        let (successors, guarantee) = (self.leading.successors, self.config.guarantee);
+        let publish = Published { successors, round, lease, guarantee };
         let pause = self.config.renew_every(round);
         let claim = self.claim.as_mut()?;
         claim.sent(lease, &self.config, now);

@@ -34,9 +34,19 @@
 //!    given up, is its own, without a lease until it is renewed.
 //! 10. **A lease that has lapsed stays lost.** The member may take a new term at once, if the row still
 //!     stands as it left it.
-//! 11. **A version that goes back is a change**: a database that was restored is watched anew, for a whole
-//!     lease, and said aloud.
+//! 11. **A row that goes back, is gone, or was made again has lost writes**, and one of them may have granted a lease that its
+//!     leader still counts on. Who sees it says so, and takes nothing over for the longest lease, whatever the row says: also
+//!     not one that is vacant, and not one that it held itself. Only if the row is there again as it was, or a later one, was
+//!     it a stale answer.
 //! 12. **Who resigns stops first**, then vacates the row; a vacant row may be taken at once.
+//! 13. **A row that is made again starts at the highest term that is known**: to the history, to the fence, to whoever makes
+//!     it. So terms rise where anything remembers them.
+//! 14. **The leader's guarantee is in the row, and watchers go by it.** The end of a session is enough only for a leader that
+//!     relies on terms alone. Who has another guarantee than the leader does not join; a leader without a lease is never
+//!     taken over from by one who relies on being alone, until it has vacated the row. (One that was cut off and deposed by
+//!     another without a lease may hold on to its term: it promises nothing of time.)
+//! 15. **A round that is longer than our own can become is somebody else's setting.** It binds as a lease, while its leader
+//!     leads, and is not inherited.
 //!
 //! The simulator removes these one by one and sees two leaders (`docs/registers.md` has the counts).
 //!
@@ -47,7 +57,8 @@
 //!   give terms out again that no living member saw.
 //! - [`Guarantee::Leased`]: besides, at any instant at most one [`mandate`](Member::mandate) holds. Assumed
 //!   besides: clocks that count suspension, and whose rates are off by less than the allowance. A restored
-//!   database must come back no sooner than a lease after the last write that it lost.
+//!   database must come back no sooner than a lease after the last write that it lost: members that saw what was lost wait
+//!   for it (rule 11), but one that starts afterwards cannot know.
 //!
 //! # Who comes next
 //!

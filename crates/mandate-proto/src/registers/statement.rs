@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
-use super::Reason;
+use super::{Guarantee, Reason};
 use crate::identity::{MemberId, Term};
 use crate::score::Score;
 
@@ -125,6 +125,9 @@ pub struct Published {
     pub round: Duration,
     /// How long this state of the row must have stood still before anyone else takes over.
     pub lease: Duration,
+    /// What the leader relies on. Watchers go by this, and not by what they would rely on themselves. A row that does not
+    /// say so, of a version of this program that did not write it, counts as [`Guarantee::Leased`].
+    pub guarantee: Guarantee,
 }
 
 /// The control row of a group or of a role: the paper's register VARS.
@@ -181,8 +184,11 @@ impl RoleId {
 pub enum Statement {
     /// Read the control row.
     Look,
-    /// Make the control row if there is none (term 0, nobody leads, `first`); put a row for `member` in
+    /// Make the control row if there is none (nobody leads, [`Reason::First`], `first`); put a row for `member` in
     /// place of any that it has, counter 0, with a number higher than any given before.
+    ///
+    /// The term of a new row is 0 in a new group. Where the row was lost, it is the highest that the database still knows of,
+    /// from the history and from the fence, and `floor` at least.
     Join {
         /// Who joins.
         member: MemberId,
@@ -192,6 +198,8 @@ pub enum Statement {
         was_evicted: bool,
         /// For a new control row.
         first: Published,
+        /// The highest term that this member has ever seen.
+        floor: Term,
     },
     /// Own row, `where member and incarnation are mine`: counter + 1, and the score. It need not be
     /// durable.

@@ -7,6 +7,8 @@ use super::*;
 use crate::identity::MemberId;
 use crate::pole::member::NoTransfer;
 
+mod losses;
+
 fn at(ms: u64) -> Instant {
     Instant::ORIGIN + Duration::from_millis(ms)
 }
@@ -27,6 +29,7 @@ fn row(term: u64, beat: u64, leader: Option<Holder>) -> Control {
             successors: [MemberId::new(1)].into_iter().collect(),
             round: Duration::from_millis(100),
             lease: Duration::from_millis(125),
+            guarantee: Guarantee::Leased,
         },
         preferred: None,
     }
@@ -291,22 +294,6 @@ fn a_claim_of_another_incarnation_is_not_taken_for_the_own() {
 }
 
 #[test]
-fn a_row_that_went_back_is_said_aloud_and_watched_anew_and_its_terms_are_not_used_again() {
-    let mut subject = Subject::joined(lan(), row(9, 3, Some(holder(2, 3))));
-    subject.wait_until(25);
-    let (from, to) = (Version { term: Term::new(9), beat: 3 }, other().version);
-    subject.see(other(), 100);
-    assert!(subject.told.contains(&Event::WentBack { from, to }), "{:?}", subject.told);
-    subject.wait_until(226);
-    assert!(!matches!(subject.last(), Some(Statement::Takeover { .. })), "counted from 100 ms");
-    while !matches!(subject.last(), Some(Statement::Takeover { .. })) {
-        subject.see(other(), 227);
-    }
-    let Some(Statement::Takeover { term, .. }) = subject.last() else { panic!() };
-    assert_eq!(term, Term::new(10));
-}
-
-#[test]
 fn who_resigns_stops_first_and_then_vacates_the_row() {
     let mut subject = Subject::leading(lan());
     subject.tell(Input::Resign, 10);
@@ -368,7 +355,9 @@ fn the_named_successor_takes_a_vacant_row_at_once_and_others_wait_their_turn() {
 #[test]
 fn a_session_that_ended_is_enough_without_leases_and_only_a_hint_with_them() {
     for guarantee in [Guarantee::Fenced, Guarantee::Leased] {
-        let mut subject = Subject::joined(lan().with_guarantee(guarantee), other());
+        let published = Published { guarantee, ..other().published };
+        let row = Control { published, ..other() };
+        let mut subject = Subject::joined(lan().with_guarantee(guarantee), row);
         subject.tell(Input::LeaderSessionGone { term: Term::new(3) }, 4);
         assert_eq!(subject.last(), None, "of a term that is over");
         subject.tell(Input::LeaderSessionGone { term: Term::new(4) }, 5);

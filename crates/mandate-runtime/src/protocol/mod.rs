@@ -13,6 +13,7 @@ use mandate_proto::wire::Wire;
 use mandate_proto::{nfd_l, pole};
 use serde::Serialize;
 
+use crate::durable::Agreed;
 use crate::event::{Event, Figures};
 use crate::mandate::Held;
 use crate::transport::{Delivery, Inbound};
@@ -50,6 +51,17 @@ impl Protocol {
             Protocol::Pole(config) => config.members(),
             Protocol::NfdL { members, .. } => members,
         }
+    }
+
+    /// What all members must have alike for their votes to count; `None` where nobody votes.
+    pub fn agreed(&self) -> Option<Agreed> {
+        let guarantee = match self.guarantee() {
+            Promise::Overlap => return None,
+            Promise::Fenced => "fenced",
+            Promise::Leased { .. } => "leased",
+        };
+        let members = self.members().iter().map(MemberId::to_string).collect();
+        Some(Agreed { members, guarantee: guarantee.into() })
     }
 
     /// Whether scores move a leader that is well.
@@ -118,6 +130,8 @@ pub(crate) trait Spoken:
     /// Tells how long messages from a member take, one way, where that is wanted.
     fn delay(member: MemberId, delay: Duration) -> Option<Self::Input>;
     fn resign() -> Self::Input;
+    /// Gives leadership up because the process ends, in good order.
+    fn stop() -> Self::Input;
     fn transfer(to: MemberId) -> Result<Self::Input, NoTransfer>;
     fn figures(figures: Figures) -> Option<Self::Input>;
 

@@ -43,6 +43,10 @@ impl Spoken for NfdL {
         Input::Resign
     }
 
+    fn stop() -> Input {
+        Input::Resign
+    }
+
     fn transfer(_: MemberId) -> Result<Input, NoTransfer> {
         Err(NoTransfer::Unsupported)
     }

@@ -28,7 +28,9 @@ impl Spoken for Member {
             Message::Ping { .. } | Message::Pong { .. } | Message::Heartbeat { .. } => {
                 Delivery::Datagram
             }
-            Message::Selection(_) | Message::Installation(_) => Delivery::Stream,
+            Message::Selection(_) | Message::Installation(_) | Message::Handover { .. } => {
+                Delivery::Stream
+            }
         }
     }
 
@@ -36,7 +38,8 @@ impl Spoken for Member {
         match *change {
             Inbound::Up { member } => Some(Input::LinkUp { member }),
             Inbound::Broken { member } => Some(Input::LinkBroken { member }),
-            Inbound::Received { .. } => None,
+            Inbound::Differs { member, config } => Some(Input::Differs { member, config }),
+            Inbound::Received { .. } | Inbound::Twin { .. } => None,
         }
     }
 
@@ -47,6 +50,10 @@ impl Spoken for Member {
 
     fn resign() -> Input {
         Input::Resign
+    }
+
+    fn stop() -> Input {
+        Input::Stop
     }
 
     fn transfer(to: MemberId) -> Result<Input, NoTransfer> {
@@ -73,6 +80,14 @@ impl Spoken for Member {
     }
 
     fn told(&self, event: Told) -> Vec<Event> {
+        if let Told::WentBack { member, term } = event {
+            tracing::error!(
+                %member, %term,
+                "the state on this member's disk is older than what it has promised: it was restored from a copy, or \
+                 another process uses its id. It has no vote until all others have told it what they promised. Never \
+                 restore a state file; if its disk was lost, start the member with --lost"
+            );
+        }
         vec![event.into()]
     }
 }

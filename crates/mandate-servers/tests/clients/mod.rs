@@ -15,7 +15,7 @@ use mandate_servers::Server;
 const SILENCE: Duration = Duration::from_millis(500);
 
 /// How soon everything is gone after the owner of a server.
-const GONE: Duration = Duration::from_secs(10);
+const GONE: Duration = Duration::from_secs(120);
 
 /// Whether someone listens at a port and says nothing to this.
 pub(crate) fn hangs(port: u16, question: &[u8]) -> bool {

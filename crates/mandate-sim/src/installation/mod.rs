@@ -6,7 +6,7 @@ use core::time::Duration;
 use mandate_proto::identity::MemberId;
 use mandate_proto::machine::Effects;
 use mandate_proto::pole::installation::{
-    self, Config, Effect, Event, Input, Installation, Message, Promised,
+    self, Config, Effect, Event, Input, Installation, Message, Promised, Safeguard,
 };
 use mandate_proto::time::Instant;
 
@@ -42,6 +42,30 @@ pub enum Mutant {
     VoteWithoutDisk,
     /// Leaders allow for no drift.
     NoAllowance,
+    /// Votes count whatever list of members, or guarantee, their sender has.
+    ConfigIgnored,
+    /// A restarted leader does not wait for what it promised itself, though it is acted on.
+    OwnPromiseForgotten,
+    /// Another incarnation of a leader passes for the one that was promised.
+    IncarnationIgnored,
+    /// After the loss of its disk a member waits for the lease of the highest term that is reported, not for the longest.
+    LeaseOfHighest,
+    /// A leader that hands over frees those who promised it before its own mandate has ended.
+    FreedBeforeEnded,
+}
+
+impl Mutant {
+    /// The rule that it leaves out of the machine, if it is one of the machine's.
+    fn without(self) -> Option<Safeguard> {
+        match self {
+            Mutant::ConfigIgnored => Some(Safeguard::ConfigDigest),
+            Mutant::OwnPromiseForgotten => Some(Safeguard::OwnPromise),
+            Mutant::IncarnationIgnored => Some(Safeguard::Incarnation),
+            Mutant::LeaseOfHighest => Some(Safeguard::LongestLease),
+            Mutant::FreedBeforeEnded => Some(Safeguard::EndBeforeRelease),
+            _ => None,
+        }
+    }
 }
 
 impl Subject for Installation {
@@ -58,7 +82,7 @@ impl Subject for Installation {
     ) -> Self {
         let config = setup.config.clone();
         let subject::Boot { stored, is_new, lifetime, .. } = boot;
-        let mut start = installation::Boot { stored, is_new, lifetime };
+        let mut start = installation::Boot { stored, is_new, is_changed: false, lifetime };
         match setup.mutant {
             Some(Mutant::PromiseNotDurable) => {
                 start.stored = start.stored.map(|_| Promised::NOTHING);
@@ -67,8 +91,8 @@ impl Subject for Installation {
                 start.stored = start.stored.map(|p| Promised { lease: Duration::ZERO, ..p });
             }
             Some(Mutant::VoteWithoutDisk) => start.is_new = true,
-            // These act where the group is set up, or where the mandate is asked for.
-            Some(Mutant::CachedCheck | Mutant::DeadlineFromReply | Mutant::NoAllowance) | None => {}
+            // The others act where the group is set up, where the mandate is asked for, or in the machine.
+            _ => {}
         }
         Installation::start(config, start, now, effects)
     }

@@ -7,6 +7,7 @@ use std::io::Write;
 use mandate_proto::identity::Term;
 use mandate_proto::pole::installation::{Config, Event, Guarantee, Input, Installation};
 
+use super::invariants::holders::Holders;
 use super::invariants::one_leader_per_term::{self, OneLeaderPerTerm};
 use super::invariants::one_mandate_at_a_time;
 use super::invariants::terms_rise::{self, TermsRise};
@@ -15,6 +16,7 @@ use super::{MemberConfig, Mutant};
 use crate::clock::Clock;
 use crate::fault::{DiskFate, Fault};
 use crate::host::member;
+use crate::mixture::Mixture;
 use crate::random::{Random, Stream};
 use crate::storm::{self, Setting};
 use crate::subject::{Moment, Observation, Observer};
@@ -33,6 +35,9 @@ pub struct Options {
 /// What is allowed for clocks that are off by a tenth of a per cent, twice that and a little; and for
 /// those of some runs, which are off by 5 %.
 const ALLOWANCES_PER_MILLE: [u16; 2] = [4, 100];
+
+/// How many times as patient as at first a claimant becomes.
+const MAX_GROWTH: u32 = 8;
 
 /// Runs a seed; `trace` receives it line by line.
 pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outcome {
@@ -57,16 +62,24 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     // A lease that is not much longer than a claim takes cannot be kept on calm days either.
     let (delay, machinery) = (setting.calm.max_delay, setting.machinery);
     let lease = setting.detect + (delay + machinery.write_time + machinery.lateness) * 4;
+    let least = (delay + machinery.write_time + machinery.lateness) * 5;
     let guarantee = if random.chance(0.3) {
         Guarantee::Fenced
     } else {
         Guarantee::Leased { lease, allowance_per_mille }
     };
-    let ids: Vec<_> = (0..setting.size).map(member).collect();
+    let mixture = Mixture::draw(seed, setting.size);
     let hosts = setting.clocks.iter().enumerate().map(|(host, clock)| {
         let retry = setting.interval;
         let give_up = retry * 4;
-        let config = Config { me: member(host), members: ids.clone(), guarantee, retry, give_up };
+        let config = Config {
+            me: member(host),
+            members: mixture.members(host),
+            guarantee: mixture.guarantee(host, guarantee, lease, least),
+            retry,
+            give_up,
+            without: options.mutant.and_then(Mutant::without),
+        };
         (MemberConfig { config, mutant: options.mutant }, clock.clone())
     });
     let watch = Watch {
@@ -77,14 +90,26 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
         trace: trace.map(Trace::new),
         violation: None,
     };
+    setting.machinery.write_time = mixture.slow_disks.unwrap_or(setting.machinery.write_time);
     let world = World::new(seed, hosts, setting.rough, setting.machinery, watch);
     let leased = guarantee != Guarantee::Fenced;
     let mutant = options.mutant;
-    let mut run = Run { world, leased, lease, mutant, random, setting, agreement: 0.0 };
-    let faults = match lossy {
+    let mut run = Run {
+        world,
+        leased,
+        lease: mixture.longest(lease),
+        holders: Holders::default(),
+        mixture,
+        mutant,
+        random,
+        setting,
+        agreement: 0.0,
+    };
+    let mut faults = match lossy {
         true => storm::lost_disks(&mut run.random, &run.setting),
         false => storm::faults(seed, &run.setting),
     };
+    faults.extend(run.mixture.faults(seed, &run.setting));
     run.weather_the_storm(faults);
     run.demand_a_leader();
     let Run { world, agreement, .. } = run;
@@ -100,7 +125,10 @@ struct Run<'a> {
     world: World<Installation, Watch<'a>>,
     random: Random,
     leased: bool,
+    /// The longest that any member asks for.
     lease: Duration,
+    holders: Holders,
+    mixture: Mixture,
     mutant: Option<Mutant>,
     agreement: f64,
 }
@@ -124,6 +152,16 @@ impl Run<'_> {
             };
             self.world.schedule_input(at, host, input);
         }
+        // Some processes end in good order, and start again.
+        for _ in 0..self.random.below(6) {
+            let at = SimTime::ZERO + self.random.between(Duration::ZERO, self.setting.storm);
+            let host = self.random.below(self.setting.size as u64) as usize;
+            let back = self.random.between(Duration::ZERO, self.setting.detect / 2);
+            let ended = at + self.setting.machinery.write_time * 2;
+            self.world.schedule_input(at, host, Input::Stop);
+            self.world.schedule(ended, Fault::Crash(host));
+            self.world.schedule(ended + back, Fault::Recover { host, disk: DiskFate::Kept });
+        }
         self.world.start_all();
         self.run_until(SimTime::ZERO + self.setting.storm);
     }
@@ -134,6 +172,8 @@ impl Run<'_> {
             if !self.leased {
                 continue;
             }
+            let until = |_, machine: &Installation, now| machine.mandate(now).and_then(|it| it.1);
+            self.holders.look(&self.world, until);
             let world = &self.world;
             let mutated = &world.observer.mutated;
             let answers = |host| match self.mutant {
@@ -141,7 +181,9 @@ impl Run<'_> {
                 Some(Mutant::DeadlineFromReply) => mutated.by_reply(host, world.local_time(host)),
                 _ => one_mandate_at_a_time::holds(world, host),
             };
-            if let Err(what) = one_mandate_at_a_time::check(self.setting.size, answers) {
+            if let Err(what) =
+                one_mandate_at_a_time::check_all(self.setting.size, answers, self.holders.orphans())
+            {
                 let what = format!("{what} (at {} s)", self.world.now());
                 self.world.observer.fail(one_mandate_at_a_time::NAME, what);
             }
@@ -155,18 +197,23 @@ impl Run<'_> {
         self.world.inject(Fault::SetLinks(Box::new(self.setting.calm)));
         for host in 0..self.setting.size {
             self.world.inject(Fault::Resume(host));
+            self.world.inject(Fault::FreeDisk(host));
             self.world.inject(Fault::Recover { host, disk: DiskFate::Kept });
         }
         let (delay, machinery) = (self.setting.calm.max_delay, self.setting.machinery);
         let leases = self.lease.mul_f64(1.06) + machinery.write_time * 4;
         self.run_until(self.world.last_arrival() + leases);
         // By now everyone who can has recovered.
-        let votes = |host: &usize| self.world.machine(*host).is_some_and(|m| m.has_vote());
+        let votes = |host: &usize| {
+            self.mixture.agrees(*host) && self.world.machine(*host).is_some_and(|m| m.has_vote())
+        };
         let voters: Vec<_> = (0..self.setting.size).filter(votes).collect();
         let lost = &self.world.observer.disk_lost;
         let kept = (0..self.setting.size).filter(|host| !lost[*host]).count();
         let quorum = self.setting.size / 2 + 1;
-        if kept >= quorum && voters.len() < self.setting.size && !self.world.observer.is_done() {
+        // Who differs answers no questions.
+        let can_recover = kept >= quorum && self.mixture.all_agree();
+        if can_recover && voters.len() < self.setting.size && !self.world.observer.is_done() {
             let what = format!("{} of {} have a vote", voters.len(), self.setting.size);
             let invariant = "recovery without a disk";
             self.world.observer.violation.get_or_insert(Violation::Liveness { invariant, what });
@@ -177,7 +224,8 @@ impl Run<'_> {
         // A claim of the storm may still stand in the way until it is given up, and ours may be
         // given up meanwhile and made again; then promises may have to run out.
         let given_up = self.lease.max(self.setting.interval * 4);
-        let patience = (given_up * 2 + self.lease).mul_f64(1.06);
+        // After many claims that came to nothing it is given up late.
+        let patience = (given_up * (MAX_GROWTH + 1) + self.lease).mul_f64(1.06);
         let patience = patience + (delay + machinery.lateness + machinery.write_time) * 6;
         let began = self.world.now();
         let until = began + patience;
@@ -232,7 +280,10 @@ impl Observer<Installation> for Watch<'_> {
             Observation::Durable(promised) => {
                 (terms_rise::NAME, self.terms_rise.check(moment.host, **promised))
             }
-            Observation::Faulted(Fault::Recover { host, disk: DiskFate::Lost }) => {
+            Observation::Faulted(Fault::Recover {
+                host,
+                disk: DiskFate::Lost | DiskFate::Restored(_),
+            }) => {
                 self.disk_lost[*host] = true;
                 self.terms_rise.forget(*host);
                 return;

@@ -12,6 +12,7 @@ use mandate_proto::time::Instant;
 use crate::subject::{Boot, Subject};
 
 mod broker;
+mod layouts;
 mod mutated;
 mod node;
 mod overlap;
@@ -21,6 +22,7 @@ mod storm;
 mod watch;
 
 pub use broker::{BrokerNode, Trouble};
+pub use layouts::run as run_layouts;
 pub use mutated::Mutated;
 pub use node::MemberNode;
 pub use overlap::run as run_overlapping;
@@ -60,8 +62,16 @@ pub enum Mutant {
     OldMarkCounts,
     /// Who had a partition before is thought to count on it for as long as oneself would.
     OwnThreshold,
+    /// Members do not mind that others go by another layout.
+    IgnoresLayout,
     /// The generation of the group is the term.
     GenerationIsTerm,
+    /// Renewals share a connection with joins, and wait behind them.
+    ParkedRenewals,
+    /// One partition that is dry makes a member give up all.
+    OneDryAllLeft,
+    /// A member that was silent for a session, and whose renewal is accepted, is believed to have been one all the time.
+    SilentReturn,
     /// In non-exclusive mode: a record counts from when it is read, however long it waited.
     BacklogCounts,
     /// In non-exclusive mode: leadership ends with the assignment.
@@ -88,19 +98,31 @@ pub struct MemberConfig {
     pub group: GroupId,
     /// Where membership and renewals are.
     pub coordinator: MemberId,
-    /// Where records are.
-    pub log: MemberId,
+    /// Where records are: partitions go round these.
+    pub logs: Vec<MemberId>,
+    /// Whether its renewals have a connection of their own. If not, they wait behind its joins.
+    pub renews_apart: bool,
     /// How long its work takes to end, at most.
     pub work: Duration,
     /// A bug put in on purpose.
     pub mutant: Option<Mutant>,
 }
 
+/// Over which of a member's connections something comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connection {
+    /// The one over which it joins and beats. A broker answers one call after the other: what comes behind a join
+    /// waits until everyone has joined.
+    Group,
+    /// One for renewals alone.
+    Renewals,
+}
+
 /// What goes between members and brokers.
 #[derive(Clone, Debug)]
 pub enum Message {
     /// From a client.
-    Call(GroupId, ClientId, Call),
+    Call(GroupId, ClientId, Call, Connection),
     /// To a client.
     Reply(ClientId, Reply),
 }

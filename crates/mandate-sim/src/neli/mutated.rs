@@ -115,6 +115,13 @@ impl Mutated {
                 marks.iter_mut().filter(|(_, one)| is_over(one)).for_each(|(_, one)| *one = over);
             }
             Some(Mutant::OwnThreshold) => marks.clear(),
+            Some(Mutant::IgnoresLayout) => {
+                for (_, mark) in marks {
+                    if let Mark::Held { holder, .. } = mark {
+                        *holder = None;
+                    }
+                }
+            }
             _ => {}
         }
     }
@@ -204,6 +211,10 @@ impl Mutated {
                     }
                 }
                 Effect::Tell(event) => {
+                    let is_dry = matches!(event, Event::Dry { .. });
+                    if is_dry && self.mutant == Some(Mutant::OneDryAllLeft) {
+                        self.member.handle(Input::Resign, now, &mut self.effects);
+                    }
                     self.told(event, now);
                     asked.push(Asked::Told(event));
                 }

@@ -1,13 +1,13 @@
 //! A member as a node: the machine, its client, and an application whose work takes its time to end.
 
-use mandate_ledger::memory::{Call, Client, Outgoing, Side};
-use mandate_proto::identity::Lifetime;
+use mandate_ledger::memory::{Call, Client, Outgoing};
+use mandate_proto::identity::{Lifetime, MemberId};
 use mandate_proto::machine::{Effect, Effects};
-use mandate_proto::neli::{Event, Input, Partition};
+use mandate_proto::neli::{Event, Input, Loss, Partition};
 use mandate_proto::time::Instant;
 
 use super::mutated::{Asked, Mutated};
-use super::{MemberConfig, Message, NodeEffect, NodeInput};
+use super::{Connection, MemberConfig, Message, NodeEffect, NodeInput};
 use crate::random::{Random, Stream};
 
 /// A member.
@@ -22,6 +22,10 @@ pub struct MemberNode {
     loses_joins: Instant,
     /// When work ends.
     ending: Vec<(Instant, Partition)>,
+    /// It was asked to resign or leave, and has not come to that yet.
+    is_asked_to_go: bool,
+    /// What it has given up without being asked to.
+    gave_up: Option<Partition>,
     random: Random,
 }
 
@@ -43,6 +47,8 @@ impl MemberNode {
             held_back: Vec::new(),
             loses_joins: now,
             ending: Vec::new(),
+            is_asked_to_go: false,
+            gave_up: None,
             random: Random::new(life.get(), Stream::Register),
             config,
         };
@@ -53,6 +59,11 @@ impl MemberNode {
     /// The machine, or what a wrong implementation would do.
     pub fn member(&self) -> &Mutated {
         &self.member
+    }
+
+    /// What it led and has given up without being asked to, if it ever did.
+    pub fn gave_up_unasked(&self) -> Option<Partition> {
+        self.gave_up
     }
 
     /// What its client was told last.
@@ -74,7 +85,10 @@ impl MemberNode {
             }
             // What an application asks for comes from the same thread.
             NodeInput::Member(_) if self.stalled.is_some() => {}
-            NodeInput::Member(input) => self.tell(input, now, effects),
+            NodeInput::Member(input) => {
+                self.is_asked_to_go |= matches!(input, Input::Resign | Input::Leave);
+                self.tell(input, now, effects);
+            }
             NodeInput::Stall(lasting) => self.stalled = Some(now + lasting),
             NodeInput::LoseJoins(lasting) => self.loses_joins = now + lasting,
             NodeInput::WorkQuick => self.config.work = core::time::Duration::ZERO,
@@ -137,13 +151,33 @@ impl MemberNode {
                     self.pass_on(out, now, effects);
                 }
                 Asked::Told(event) => {
-                    if let Event::Ended { partition, .. } = event {
+                    if let Event::Ended { partition, loss, .. } = event {
+                        let is_unasked = loss == Loss::Left && !self.is_asked_to_go;
+                        self.gave_up = self.gave_up.or(is_unasked.then_some(partition));
                         let takes = self.random.between(Default::default(), self.config.work);
                         self.ending.push((now + takes, partition));
                     }
+                    self.is_asked_to_go &= event != Event::Left;
                     effects.push(Effect::Tell(event));
                 }
             }
+        }
+    }
+
+    /// Who is to answer a call: a fetch goes to every broker of which it wants something.
+    fn addressed(&self, call: Call) -> Vec<(MemberId, Call)> {
+        let logs = &self.config.logs;
+        let log_of = |partition: Partition| logs[partition.get() as usize % logs.len()];
+        match call {
+            Call::Append { partition, .. } => vec![(log_of(partition), call)],
+            Call::Fetch { from } => {
+                let of = |log: MemberId| {
+                    from.iter().copied().filter(|(one, _)| log_of(*one) == log).collect::<Vec<_>>()
+                };
+                let fetch = |log: &MemberId| (*log, Call::Fetch { from: of(*log) });
+                logs.iter().map(fetch).filter(|(_, call)| !is_empty_fetch(call)).collect()
+            }
+            call => vec![(self.config.coordinator, call)],
         }
     }
 
@@ -152,15 +186,23 @@ impl MemberNode {
             match outgoing {
                 Outgoing::Call(_, Call::Join { .. }) if now < self.loses_joins => {}
                 Outgoing::Call(id, call) => {
-                    let to = match call.side() {
-                        Side::Coordinator => self.config.coordinator,
-                        Side::Log => self.config.log,
+                    let connection = match &call {
+                        Call::Commit { id: Some(_), .. } if self.config.renews_apart => {
+                            Connection::Renewals
+                        }
+                        _ => Connection::Group,
                     };
-                    let message = Message::Call(self.config.group, id, call);
-                    effects.push(Effect::Send { to, message });
+                    for (to, call) in self.addressed(call) {
+                        let message = Message::Call(self.config.group, id, call, connection);
+                        effects.push(Effect::Send { to, message });
+                    }
                 }
                 Outgoing::Tell(input) => self.tell(input, now, effects),
             }
         }
     }
+}
+
+fn is_empty_fetch(call: &Call) -> bool {
+    matches!(call, Call::Fetch { from } if from.is_empty())
 }

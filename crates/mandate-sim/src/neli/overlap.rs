@@ -139,7 +139,7 @@ impl Run<'_> {
     /// Whoever leads has had a record that was on the ledger no longer than the threshold ago, but for
     /// what acknowledgements take.
     fn check_backlog(&mut self) {
-        let log = self.setting.log;
+        let log = self.setting.logs[0];
         let Some(broker) = self.world.machine(log).and_then(Node::broker) else { return };
         let now = broker.wall(self.world.local_time(log));
         // Ages are worked out on the young side, by what two clocks may drift; so may they be here.
@@ -168,7 +168,7 @@ impl Run<'_> {
         let lasting = random.between(Duration::ZERO, longest);
         let host = random.below(self.setting.size as u64) as usize;
         let over = self.world.now() + lasting;
-        let (coordinator, log) = (self.setting.coordinator, self.setting.log);
+        let (coordinator, log) = (self.setting.coordinator, self.setting.logs[0]);
         let one_group = self.setting.groups == 1;
         let kind = random.below(if one_group { 10 } else { 6 });
         match kind {

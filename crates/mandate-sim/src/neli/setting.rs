@@ -3,7 +3,9 @@
 use core::num::NonZeroU32;
 use core::time::Duration;
 
-use mandate_ledger::memory::{Assignor, Broker, BrokerConfig, ClientConfig, GroupId, InstanceId};
+use mandate_ledger::memory::{
+    Assignor, Broker, BrokerConfig, ClientConfig, Coordination, GroupId, InstanceId,
+};
 use mandate_proto::neli::{Config, Delivery, Grants, Mode, Partition, Plan};
 
 use super::{MemberConfig, Mutant, NodeConfig, Options};
@@ -23,7 +25,8 @@ pub(super) struct Setting {
     pub(super) plan: Plan,
     pub(super) nodes: Vec<(NodeConfig, Clock)>,
     pub(super) coordinator: HostIndex,
-    pub(super) log: HostIndex,
+    /// Partitions go round these.
+    pub(super) logs: Vec<HostIndex>,
     pub(super) rough: LinkModel,
     pub(super) calm: LinkModel,
     pub(super) machinery: Machinery,
@@ -34,6 +37,14 @@ pub(super) struct Setting {
     pub(super) shares_names: bool,
     /// A coordinator that was deposed may answer inspections.
     pub(super) has_old_marks: bool,
+    /// How many times as long as its plan says a group may take to have leaders; infinite, if that is not asked.
+    pub(super) patience: f64,
+    /// Members keep what does not move, and prove it by renewals.
+    pub(super) keeps_terms: bool,
+    /// Clients come back as another, and say nothing.
+    pub(super) hides_losses: bool,
+    /// A member that is dead and not yet noticed counts when partitions are divided: some may move.
+    pub(super) counts_the_dead: bool,
 }
 
 /// Clocks are off by up to this many parts of a billion, and this many thousandths are allowed for.
@@ -50,6 +61,7 @@ struct Drawn {
     longest_delay: Duration,
     assignor: Assignor,
     partitions: NonZeroU32,
+    coordination: Coordination,
 }
 
 impl Drawn {
@@ -69,12 +81,14 @@ impl Drawn {
             longest_delay,
             assignor: random.pick(&[Assignor::CooperativeSticky, Assignor::RoundRobin]),
             partitions,
+            coordination: Coordination::Generations,
         }
     }
 
     fn broker(&self, delivery: Delivery) -> BrokerConfig {
         let (partitions, assignor) = (self.partitions, self.assignor);
-        BrokerConfig { partitions, assignor, shortest_session: Duration::ZERO, delivery }
+        let (shortest_session, coordination) = (Duration::ZERO, self.coordination);
+        BrokerConfig { partitions, assignor, shortest_session, delivery, coordination }
     }
 
     fn clock(&self, random: &mut Random) -> Clock {
@@ -90,6 +104,8 @@ impl Drawn {
             barrier: self.barrier,
             assignor: self.assignor,
             instance: None,
+            hides_losses: false,
+            coordination: self.coordination,
             fetches,
         }
     }
@@ -157,7 +173,7 @@ impl Setting {
             Some(Mutant::NoGrace | Mutant::OverWhileLed | Mutant::OwnThreshold) => {
                 random.pick(&[Proof::Renewals, Proof::RenewalsAndNames])
             }
-            Some(Mutant::NoAllowance) => Proof::RenewalsAndNames,
+            Some(Mutant::NoAllowance | Mutant::SilentReturn) => Proof::RenewalsAndNames,
             Some(_) => Proof::Renewals,
             None => random.pick(&[
                 Proof::Renewals,
@@ -171,13 +187,18 @@ impl Setting {
         if options.mutant == Some(Mutant::NoAllowance) {
             (drawn.drift, drawn.allowed) = (DRIFTS[1].0, 0);
         }
+        if proof == Proof::Renewals && random.chance(0.3) && may_have_epochs(options) {
+            drawn.coordination = Coordination::Epochs;
+        }
         let delivery = match proof {
             Proof::Records => Delivery::AssignedOnly,
             _ => Delivery::Anyone,
         };
         let mut grants = drawn.grants(delivery);
         grants.fenced = proof != Proof::Records;
-        let config = exclusive_config(&mut random, &drawn, options);
+        let hides_losses = proof == Proof::RenewalsAndNames
+            && (options.mutant == Some(Mutant::SilentReturn) || random.chance(0.5));
+        let config = exclusive_config(&mut random, &drawn, options, hides_losses);
         let plan = config.resolve(grants).expect("these make a plan");
         let marks = match options.mutant {
             Some(Mutant::OwnThreshold) => Marks::OfMany,
@@ -187,18 +208,32 @@ impl Setting {
         let size = random.pick(&[1, 2, 3, 3, 4, 5, 7]);
         let wants_records = proof == Proof::Records || options.mutant == Some(Mutant::RecordsProve);
         let fetches = wants_records.then(|| plan.interval() / 3);
-        let single_host = proof == Proof::Records;
+        let logs = match proof {
+            // One broker is coordinator and log.
+            Proof::Records => 0,
+            _ => random.pick(&[1, 1, 2]),
+        };
         let shares_names = proof == Proof::RenewalsAndNames;
+        // Each process has a name of its own, or two share one.
+        let named = random.pick(&[1, 2]);
         let mut setting =
-            Setting::of(&mut random, &drawn, plan, (size, 1), (fetches, delivery, single_host));
+            Setting::of(&mut random, &drawn, plan, (size, 1), (fetches, delivery, logs));
+        setting.hides_losses = hides_losses;
+        setting.counts_the_dead = drawn.coordination == Coordination::Epochs;
+        setting.keeps_terms = proof == Proof::Renewals && drawn.assignor.is_cooperative();
         setting.shares_names = shares_names;
         setting.has_old_marks = marks == Marks::Old;
         for (host, (node, _)) in setting.nodes.iter_mut().enumerate() {
             if let NodeConfig::Member(config) = node {
                 config.mutant = options.mutant;
-                config.client.instance = shares_names.then_some(InstanceId(host as u32 / 2));
+                config.client.instance = shares_names.then_some(InstanceId(host as u32 / named));
+                config.client.hides_losses = hides_losses;
+                config.renews_apart = options.mutant != Some(Mutant::ParkedRenewals);
                 if marks == Marks::OfMany && proof != Proof::Records {
                     config.plan = shorter(&plan, random.pick(&[1, 1, 2, 4]));
+                }
+                if options.mutant == Some(Mutant::SilentReturn) {
+                    config.plan = heedless(&config.plan);
                 }
             }
         }
@@ -220,13 +255,8 @@ impl Setting {
         let groups = random.pick(&[1, 1, 2]);
         let size = groups * random.pick(&[2, 2, 3, 4]);
         let fetches = Some(plan.interval() / 2);
-        let mut setting = Setting::of(
-            &mut random,
-            &drawn,
-            plan,
-            (size, groups),
-            (fetches, Delivery::Anyone, false),
-        );
+        let mut setting =
+            Setting::of(&mut random, &drawn, plan, (size, groups), (fetches, Delivery::Anyone, 1));
         setting.rough = setting.calm;
         for (node, _) in &mut setting.nodes {
             if let NodeConfig::Member(config) = node {
@@ -241,10 +271,14 @@ impl Setting {
         drawn: &Drawn,
         plan: Plan,
         (size, groups): (usize, usize),
-        (fetches, delivery, single_host): (Option<Duration>, Delivery, bool),
+        (fetches, delivery, logs): (Option<Duration>, Delivery, usize),
     ) -> Self {
         let coordinator = size;
-        let log = if single_host { size } else { size + 1 };
+        let logs = match logs {
+            0 => vec![coordinator],
+            logs => (coordinator + 1..=coordinator + logs).collect(),
+        };
+        let last = logs.last().copied().unwrap_or(coordinator);
         let work = plan.drain().mul_f64(random.pick(&[0.0, 0.1, 0.5, 1.5]));
         let mut nodes: Vec<_> = (0..size)
             .map(|host| {
@@ -253,14 +287,15 @@ impl Setting {
                     client: drawn.client(fetches),
                     group: GroupId((host % groups) as u32),
                     coordinator: member(coordinator),
-                    log: member(log),
+                    logs: logs.iter().map(|log| member(*log)).collect(),
+                    renews_apart: true,
                     work,
                     mutant: None,
                 };
                 (NodeConfig::Member(Box::new(config)), drawn.clock(random))
             })
             .collect();
-        for _ in coordinator..=log {
+        for _ in coordinator..=last {
             nodes.push((NodeConfig::Broker(drawn.broker(delivery)), drawn.clock(random)));
         }
         let calm = drawn.calm_links();
@@ -271,7 +306,7 @@ impl Setting {
             plan,
             nodes,
             coordinator,
-            log,
+            logs,
             rough: match random.chance(0.4) {
                 true => calm,
                 false => drawn.rough_links(random),
@@ -282,7 +317,16 @@ impl Setting {
             storm: drawn.session * 30,
             shares_names: false,
             has_old_marks: false,
+            patience: 1.0,
+            keeps_terms: false,
+            hides_losses: false,
+            counts_the_dead: false,
         }
+    }
+
+    /// How many nodes there are, with brokers.
+    pub(super) fn everyone(&self) -> usize {
+        self.logs.iter().copied().max().unwrap_or(self.coordinator) + 1
     }
 
     pub(super) fn partitions(&self) -> impl Iterator<Item = Partition> + use<> {
@@ -290,17 +334,42 @@ impl Setting {
     }
 }
 
-fn exclusive_config(random: &mut Random, drawn: &Drawn, options: &Options) -> Config {
+/// What these do shows with generations only.
+fn may_have_epochs(options: &Options) -> bool {
+    !matches!(options.mutant, Some(Mutant::GenerationIsTerm | Mutant::ParkedRenewals))
+}
+
+fn exclusive_config(
+    random: &mut Random,
+    drawn: &Drawn,
+    options: &Options,
+    hides_losses: bool,
+) -> Config {
     // Beyond the session, too: what a ledger holds a partition for does not matter.
     let share = match options.mutant {
         // Drift needs its time to show.
         Some(Mutant::NoAllowance) => 1.5,
+        // A client that comes back in silence is noticed by a session without a renewal.
+        _ if hides_losses => random.pick(&[0.9, 0.5, 0.25]),
         _ => random.pick(&[1.5, 0.9, 0.5, 0.25]),
     };
     Config::new(member(0), Mode::Exclusive)
         .with_allowance(drawn.allowed)
         .with_drain(drawn.session.min(drawn.barrier / 2))
         .with_threshold(drawn.session.mul_f64(share))
+}
+
+/// The same, for one that thinks that no silence is too long to have been a member all the time.
+fn heedless(plan: &Plan) -> Plan {
+    let mut grants = *plan.grants();
+    let rest = grants.session;
+    grants.session *= 1000;
+    let config = Config::new(plan.me(), plan.mode())
+        .with_allowance(plan.allowance_per_mille())
+        .with_drain(plan.drain())
+        .with_rest(rest)
+        .with_threshold(plan.threshold());
+    config.resolve(grants).expect("these make a plan")
 }
 
 /// The same, with a threshold so many times shorter, as far as messages still get through in time.

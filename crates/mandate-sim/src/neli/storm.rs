@@ -39,7 +39,7 @@ impl Strike {
         };
         let broken = |fault, mended| (Happening::Fault(fault), Some(mended));
         let cut = |from, to| broken(Fault::Cut { from, to }, Fault::Mend { from, to });
-        let (coordinator, log) = (setting.coordinator, setting.log);
+        let coordinator = setting.coordinator;
         match self.kind {
             0 => vec![broken(Fault::Crash(host), Fault::Recover { host, disk: DiskFate::Kept })],
             1 => vec![broken(Fault::Pause(host), Fault::Resume(host))],
@@ -47,7 +47,8 @@ impl Strike {
             3 => vec![cut(coordinator, host)],
             4 => vec![cut(host, coordinator), cut(coordinator, host)],
             5 => {
-                vec![cut(host, coordinator), cut(coordinator, host), cut(host, log), cut(log, host)]
+                let brokers = setting.logs.iter().chain([&coordinator]);
+                brokers.flat_map(|broker| [cut(host, *broker), cut(*broker, host)]).collect()
             }
             6 => vec![(Happening::Tell(host, NodeInput::Stall(self.lasting)), None)],
             7 => {
@@ -115,9 +116,15 @@ fn draw(
 ) {
     let session = setting.plan.grants().session;
     let host = random.below(setting.size as u64) as usize;
-    let (coordinator, log) = (setting.coordinator, setting.log);
+    let coordinator = setting.coordinator;
+    let log = random.pick(&setting.logs);
     let mut fault = |at, fault| happenings.push((at, Happening::Fault(fault)));
-    match random.below(16) {
+    match random.below(17) {
+        16 => {
+            // A broker that is gone for long: some partitions are dry, or all.
+            fault(begin, Fault::Pause(log));
+            fault(begin + session * random.pick(&[6, 12]), Fault::Resume(log));
+        }
         0 => {
             fault(begin, Fault::Crash(host));
             fault(end, Fault::Recover { host, disk: DiskFate::Kept });
@@ -178,6 +185,7 @@ fn draw(
             }
         }
         12 => restart_cleanly(host, begin, session, happenings),
+        13 if setting.hides_losses => return_in_silence(host, begin, setting, happenings),
         13 => {
             let lose = NodeInput::LoseJoins(end - begin);
             happenings.push((begin, Happening::Tell(host, lose)));
@@ -192,6 +200,27 @@ fn draw(
             let resign = NodeInput::Member(Input::Resign);
             happenings.push((begin, Happening::Tell(host, resign)));
         }
+    }
+}
+
+/// A member is thrown out because its joins are lost, and another leads. As it comes back, all others are thrown out in the same way,
+/// while their last renewals are fresh.
+fn return_in_silence(
+    host: HostIndex,
+    begin: SimTime,
+    setting: &Setting,
+    happenings: &mut Happenings,
+) {
+    let grants = setting.plan.grants();
+    // A client that has joined for longer than a barrier and a session gives up, and says so.
+    let (out, back) = (grants.barrier + grants.session / 2, grants.barrier * 2);
+    let lose = |lasting| NodeInput::LoseJoins(lasting);
+    happenings.push((begin, Happening::Tell(host, lose(out))));
+    if let Some(other) = neighbour(host, setting) {
+        restart_cleanly(other, begin, grants.session / 2, happenings);
+    }
+    for other in (0..setting.size).filter(|other| *other != host) {
+        happenings.push((begin + out, Happening::Tell(other, lose(back))));
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use mandate_proto::identity::Term;
-use mandate_proto::neli::{Event, Holding, Partition};
+use mandate_proto::neli::{Event, Holding, Loss, Partition};
 
 use super::Node;
 use crate::fault::Name;
@@ -24,12 +24,14 @@ pub(super) struct Watch<'a> {
     trace: Option<Trace<'a>>,
     /// How often a partition was acquired.
     pub(super) reigns: u64,
+    /// What was led no more, by whom and why.
+    pub(super) ended: Vec<(HostIndex, Partition, Loss)>,
     pub(super) violation: Option<Violation>,
 }
 
 impl<'a> Watch<'a> {
     pub(super) fn new(trace: Option<Trace<'a>>) -> Self {
-        Watch { trace, reigns: 0, violation: None }
+        Watch { trace, reigns: 0, ended: Vec::new(), violation: None }
     }
 
     pub(super) fn fail(&mut self, invariant: &'static str, what: String) {
@@ -48,6 +50,9 @@ impl Observer<Node> for Watch<'_> {
         }
         if let Observation::Told(Event::Acquired { .. }) = what {
             self.reigns += 1;
+        }
+        if let Observation::Told(Event::Ended { partition, loss, .. }) = what {
+            self.ended.push((moment.host, *partition, *loss));
         }
     }
 

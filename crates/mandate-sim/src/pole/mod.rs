@@ -8,6 +8,7 @@ use mandate_proto::time::Instant;
 
 use crate::subject::{self, Subject};
 
+mod put_back;
 pub mod register;
 pub mod scenario;
 pub mod shape;
@@ -39,13 +40,10 @@ impl Subject for Member {
         effects: &mut Effects<Effect>,
     ) -> Self {
         let subject::Boot { stored, is_new, lifetime, .. } = boot;
-        let mut boot = Boot { stored, is_new, lifetime };
-        match setup.mutant {
-            Some(Mutant::PromiseNotDurable) => {
-                boot.stored = boot.stored.map(|_| Promised::NOTHING);
-            }
-            // Acts where the group is set up.
-            Some(Mutant::IsolatedCandidates) | None => {}
+        let mut boot = Boot { stored, is_new, is_changed: false, lifetime };
+        // The other mutants act where the group is set up, or in the machine.
+        if setup.mutant == Some(Mutant::PromiseNotDurable) {
+            boot.stored = boot.stored.map(|_| Promised::NOTHING);
         }
         let mut member = Member::start(setup.config.clone(), boot, now, effects);
         member.handle(Input::Figures(setup.figures), now, effects);

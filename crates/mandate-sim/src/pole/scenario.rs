@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::io::Write;
 
 use mandate_proto::oracle::{Oracle, Preference};
-use mandate_proto::pole::installation::Guarantee;
+use mandate_proto::pole::installation::{Guarantee, Safeguard};
 use mandate_proto::pole::member::{Config, Figures, Input, MIN_TIME, Member, Moves, State};
 use mandate_proto::pole::selection::Rules;
 
@@ -16,8 +16,10 @@ use super::shape::{Shape, has_centre};
 use super::watch::Watch;
 use crate::fault::{DiskFate, Fault};
 use crate::host::member;
+use crate::installation::invariants::holders::Holders;
 use crate::installation::invariants::one_mandate_at_a_time;
 use crate::link::Delay;
+use crate::mixture::Mixture;
 use crate::network::HostIndex;
 use crate::random::{Random, Stream};
 use crate::storm::{self, Setting};
@@ -41,6 +43,23 @@ pub enum Mutant {
     IsolatedCandidates,
     /// A member finds nothing on its disk of what it promised.
     PromiseNotDurable,
+    /// Claims are given up after a fixed time from before they were written down.
+    ImpatientClaims,
+    /// Nobody minds that a member has forgotten what it promised.
+    OlderDiskIgnored,
+    /// A leader that falls silent is not suspected.
+    SilenceIgnored,
+}
+
+impl Mutant {
+    fn without(self) -> Option<Safeguard> {
+        match self {
+            Mutant::ImpatientClaims => Some(Safeguard::GrowingPatience),
+            Mutant::OlderDiskIgnored => Some(Safeguard::WentBack),
+            Mutant::SilenceIgnored => Some(Safeguard::Silence),
+            Mutant::IsolatedCandidates | Mutant::PromiseNotDurable => None,
+        }
+    }
 }
 
 /// Twice what the clocks of a storm may be off, and a little.
@@ -79,17 +98,27 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     if planned {
         setting.storm *= 8;
     }
-    let mut hosts = configure(&setting, options.mutant, &mut random);
+    let mixture = Mixture::draw(seed, setting.size);
+    let mut hosts = configure(&setting, &mixture, options.mutant, &mut random);
     if planned {
         hosts.iter_mut().for_each(|host| host.config = kept_current(&host.config));
     }
-    let config = hosts[0].config.clone();
+    setting.machinery.write_time = mixture.slow_disks.unwrap_or(setting.machinery.write_time);
+    // The slowest of those that agree says how long things may take.
+    let agrees = |(host, config): (usize, &MemberConfig)| {
+        mixture.agrees(host).then(|| config.config.clone())
+    };
+    let config = hosts.iter().enumerate().filter_map(agrees);
+    let config = config.max_by_key(|config| config.recovers_within(Duration::ZERO));
+    let config = config.expect("a majority agrees");
     let watch = Watch::new(setting.size, trace.map(Trace::new));
     let hosts = hosts.into_iter().zip(setting.clocks.iter().cloned());
     let world = World::new(seed, hosts, setting.rough, setting.machinery, watch);
     let register = Register::new(seed);
     let mutant = options.mutant;
-    let mut run = Run { world, config, random, setting, register, mutant, agreement: 0.0 };
+    let holders = Holders::default();
+    let mut run =
+        Run { world, config, random, setting, mixture, holders, register, mutant, agreement: 0.0 };
     run.weather_the_storm(seed);
     run.demand_a_leader();
     let Run { world, agreement, .. } = run;
@@ -100,8 +129,13 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     world.outcome(verdict, reigns, agreement)
 }
 
-/// A group: the same for all members but for what they are themselves.
-fn configure(setting: &Setting, mutant: Option<Mutant>, random: &mut Random) -> Vec<MemberConfig> {
+/// A group: the same for all members but for what they are themselves, and for what is mixed.
+fn configure(
+    setting: &Setting,
+    mixture: &Mixture,
+    mutant: Option<Mutant>,
+    random: &mut Random,
+) -> Vec<MemberConfig> {
     // A lease or a timeout that is not much longer than a message takes cannot be kept on calm
     // days either.
     let (delay, machinery) = (setting.calm.max_delay, setting.machinery);
@@ -127,7 +161,6 @@ fn configure(setting: &Setting, mutant: Option<Mutant>, random: &mut Random) -> 
         shadow: random.chance(0.3),
     };
     let moves = random.chance(0.3).then_some(moves);
-    let ids: Vec<_> = (0..setting.size).map(member).collect();
     // At most a minority may never lead.
     let minority = (setting.size as u64).saturating_sub(1) / 2;
     let barred = if random.chance(0.2) { random.below(minority + 1) } else { 0 };
@@ -135,14 +168,17 @@ fn configure(setting: &Setting, mutant: Option<Mutant>, random: &mut Random) -> 
         let never = (host as u64) < barred;
         let rank = Preference::Rank(random.below(3) as i32);
         let config =
-            Config::new(member(host), ids.iter().copied(), setting.interval, setting.detect)
-                .and_then(|config| config.with_guarantee(guarantee))
-                .and_then(|config| config.with_timeout(timeout))
+            Config::new(member(host), mixture.members(host), setting.interval, setting.detect)
+                .and_then(|config| {
+                    config.with_guarantee(mixture.guarantee(host, guarantee, lease, step * 5))
+                })
+                .and_then(|config| config.with_timeout(mixture.timeout(host, timeout)))
                 .and_then(|config| config.with_ping_every(ping_every))
                 .map(|config| config.with_oracle(oracle.clone()).with_rules(rules))
                 .map(|c| c.with_preference(if never { Preference::Never } else { rank }))
                 .and_then(|c| moves.map_or(Ok(c.clone()), |moves| c.with_moves(moves)))
-                .expect("a sound configuration");
+                .expect("a sound configuration")
+                .without(mutant.and_then(Mutant::without));
         MemberConfig { config, figures: figures(random), mutant }
     };
     (0..setting.size).map(|host| setup(host, random)).collect()
@@ -162,11 +198,13 @@ fn figures(random: &mut Random) -> Figures {
     }
 }
 
-struct Run<'a> {
-    setting: Setting,
-    world: World<Member, Watch<'a>>,
-    config: Config,
-    random: Random,
+pub(super) struct Run<'a> {
+    pub(super) setting: Setting,
+    pub(super) world: World<Member, Watch<'a>>,
+    pub(super) config: Config,
+    pub(super) random: Random,
+    mixture: Mixture,
+    holders: Holders,
     register: Register,
     mutant: Option<Mutant>,
     agreement: f64,
@@ -175,7 +213,9 @@ struct Run<'a> {
 impl Run<'_> {
     fn weather_the_storm(&mut self, seed: u64) {
         let size = self.setting.size as u64;
-        for (at, fault) in storm::faults(seed, &self.setting) {
+        let mut faults = storm::faults(seed, &self.setting);
+        faults.extend(self.mixture.faults(seed, &self.setting));
+        for (at, fault) in faults {
             let fault = fault.with_counted_suspension();
             // A connection breaks when a process ends, and some notice.
             if let Fault::Crash(host) = fault {
@@ -204,13 +244,27 @@ impl Run<'_> {
                 self.world.schedule_input(at, asked, input);
             }
         }
+        self.schedule_orderly_ends();
         self.world.start_all();
         self.run_until(SimTime::ZERO + self.setting.storm);
     }
 
+    /// Some processes end in good order, and start again soon.
+    fn schedule_orderly_ends(&mut self) {
+        for _ in 0..self.random.below(4) {
+            let at = SimTime::ZERO + self.random.between(Duration::ZERO, self.setting.storm);
+            let host = self.random.below(self.setting.size as u64) as usize;
+            let ended = at + self.setting.machinery.write_time * 2;
+            let back = ended + self.random.between(Duration::ZERO, self.setting.detect / 2);
+            self.world.schedule_input(at, host, Input::Stop);
+            self.world.schedule(ended, Fault::Crash(host));
+            self.world.schedule(back, Fault::Recover { host, disk: DiskFate::Kept });
+        }
+    }
+
     /// Runs, and after everything that happens asks every member whether its mandate holds, and has
     /// whoever thinks that it leads write to a register that checks terms.
-    fn run_until(&mut self, until: SimTime) {
+    pub(super) fn run_until(&mut self, until: SimTime) {
         while self.world.step(until) {
             self.check();
         }
@@ -219,8 +273,16 @@ impl Run<'_> {
     fn check(&mut self) {
         let now = self.world.now();
         if self.config.guarantee() != Guarantee::Fenced {
+            // Alone, a member holds once it has said so: what it promised itself is on disk by then.
+            let (states, alone) = (&self.world.observer.states, self.setting.size == 1);
+            let says_so = |host: HostIndex| matches!(states[host], State::Leading { .. });
+            let until = |host, machine: &Member, now| {
+                machine.mandate(now).filter(|_| !alone || says_so(host)).and_then(|it| it.1)
+            };
+            self.holders.look(&self.world, until);
             let holds = |host| holds(&self.world, host);
-            if let Err(what) = one_mandate_at_a_time::check(self.setting.size, holds) {
+            let orphans = self.holders.orphans();
+            if let Err(what) = one_mandate_at_a_time::check_all(self.setting.size, holds, orphans) {
                 let what = format!("{what} (at {now} s)");
                 self.world.observer.fail(one_mandate_at_a_time::NAME, what);
             }
@@ -238,13 +300,13 @@ impl Run<'_> {
     /// Everything heals that is to heal, and there must be a leader, for good.
     fn demand_a_leader(&mut self) {
         self.heal();
-        let step = self.setting.calm.max_delay
-            + self.setting.machinery.write_time
-            + self.setting.machinery.lateness;
+        let step = self.step();
         // Who has lost its disk asks all others; who can recover has done so by then.
         self.run_until(self.world.last_arrival() + self.setting.interval * 2 + step * 4);
         let size = self.setting.size;
-        let votes = |host: &HostIndex| self.world.machine(*host).is_some_and(Member::has_vote);
+        let votes = |host: &HostIndex| {
+            self.mixture.agrees(*host) && self.world.machine(*host).is_some_and(Member::has_vote)
+        };
         let voters: Vec<_> = (0..size).filter(votes).collect();
         // As printed, a member that cannot commit anything may be elected again and again.
         let partial =
@@ -257,12 +319,17 @@ impl Run<'_> {
         for cut in &cuts {
             self.world.inject(cut.clone());
         }
-        self.await_leader("a leader after healing", step);
+        let bound = self.config.recovers_within(self.quick_step()).mul_f64(1.01);
+        self.await_leader("a leader after healing", bound + self.slow_writes());
         let Some(leader) = self.leader() else { return };
         if shape == Shape::Full && !self.moves() {
             self.demand_agreement();
         }
         self.demand_stability();
+        let is_well = shape == Shape::Full && self.mixture.all_agree() && !self.moves();
+        if is_well && voters.len() == size && size > 2 && self.random.chance(0.2) {
+            self.demand_that_an_older_disk_is_noticed(leader);
+        }
         if self.world.observer.is_done() || voters.len() <= size / 2 + 1 {
             return;
         }
@@ -271,8 +338,30 @@ impl Run<'_> {
         self.world.inject(Fault::Crash(leader));
         let voters: Vec<_> = voters.into_iter().filter(|host| *host != leader).collect();
         if self.has_candidates(&voters, &cuts) {
-            self.await_leader("a leader after a crash", step);
+            let bound = match is_well && self.config.rules() == Rules::default() {
+                // Not more than twice what it takes when nothing goes wrong.
+                true => self.config.fails_over_within(self.quick_step()) * 2,
+                false => self.config.recovers_within(self.quick_step()).mul_f64(1.01),
+            };
+            self.await_leader("a leader after a crash", bound + self.slow_writes());
         }
+    }
+
+    /// What a message, a write and a wake-up take at most on calm days.
+    pub(super) fn step(&self) -> Duration {
+        let machinery = self.setting.machinery;
+        self.setting.calm.max_delay + machinery.write_time + machinery.lateness
+    }
+
+    /// The same where no disk is slow.
+    fn quick_step(&self) -> Duration {
+        let write_time = self.setting.machinery.write_time;
+        self.step() - write_time + write_time.min(storm::WRITE_TIME)
+    }
+
+    /// What slow disks may add: a claim costs two writes in succession, and the first may come to nothing.
+    fn slow_writes(&self) -> Duration {
+        self.mixture.slow_disks.unwrap_or_default() * 8
     }
 
     fn heal(&mut self) {
@@ -280,6 +369,7 @@ impl Run<'_> {
         self.world.inject(Fault::SetLinks(Box::new(self.setting.calm)));
         for host in 0..self.setting.size {
             self.world.inject(Fault::Resume(host));
+            self.world.inject(Fault::FreeDisk(host));
             self.world.inject(Fault::Recover { host, disk: DiskFate::Kept });
         }
     }
@@ -304,8 +394,8 @@ impl Run<'_> {
     }
 
     /// Within the bound there is a leader that stays.
-    fn await_leader(&mut self, what: &'static str, step: Duration) {
-        let bound = self.config.recovers_within(step).mul_f64(1.01);
+    fn await_leader(&mut self, what: &'static str, bound: Duration) {
+        let step = self.quick_step();
         let began = self.world.now();
         // A leader that was there before may be about to lose it, so the whole time is waited for.
         let (mut leader, mut since) = (None, began);
@@ -355,7 +445,8 @@ impl Run<'_> {
             State::Following { leader: followed, .. } => leader.map(member) == Some(followed),
             State::Electing => !self.world.machine(host).is_some_and(Member::has_vote),
         };
-        if !(0..self.setting.size).all(agrees) {
+        let mut alike = (0..self.setting.size).filter(|host| self.mixture.agrees(*host));
+        if !alike.all(agrees) {
             let states = self.world.observer.states.clone();
             self.world.observer.stall("agreement", format!("{leader:?} leads, and {states:?}"));
         }
@@ -364,6 +455,17 @@ impl Run<'_> {
     /// Nothing happens, so nobody who leads stops to, unless scores move it.
     fn demand_stability(&mut self) {
         let before = self.leader();
+        // Connections break and are made again, while messages get through: hints, and no more than that.
+        if let Some(leader) = before.map(member) {
+            for _ in 0..self.random.below(4) {
+                let at =
+                    self.world.now() + self.random.between(Duration::ZERO, self.setting.detect * 7);
+                let host = self.random.below(self.setting.size as u64) as usize;
+                self.world.schedule_input(at, host, Input::LinkBroken { member: leader });
+                let again = at + self.random.between(Duration::ZERO, self.setting.detect);
+                self.world.schedule_input(again, host, Input::LinkUp { member: leader });
+            }
+        }
         self.run_until(self.world.now() + self.setting.detect * 8);
         if !self.moves() && self.leader() != before && !self.world.observer.is_done() {
             let after = self.leader();

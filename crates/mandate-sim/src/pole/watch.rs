@@ -4,6 +4,7 @@ use mandate_proto::identity::Term;
 use mandate_proto::pole::member::{Event, Member, State};
 
 use crate::fault::{DiskFate, Fault, Name};
+use crate::host::host_of;
 use crate::installation::invariants::one_leader_per_term::{self, OneLeaderPerTerm};
 use crate::installation::invariants::terms_rise::{self, TermsRise};
 use crate::network::HostIndex;
@@ -21,6 +22,8 @@ pub(super) struct Watch<'a> {
     pub(super) states: Vec<State>,
     /// Whose disk was lost at some time.
     pub(super) disk_lost: Vec<bool>,
+    /// Of whose disk another said that it went back.
+    pub(super) went_back: Vec<bool>,
     trace: Option<Trace<'a>>,
     pub(super) violation: Option<Violation>,
 }
@@ -33,6 +36,7 @@ impl<'a> Watch<'a> {
             seen: vec![Term::NONE; size],
             states: vec![State::Electing; size],
             disk_lost: vec![false; size],
+            went_back: vec![false; size],
             trace,
             violation: None,
         }
@@ -79,9 +83,18 @@ impl Observer<Member> for Watch<'_> {
                 self.states[moment.host] = State::Electing;
                 return;
             }
-            Observation::Faulted(Fault::Recover { host, disk: DiskFate::Lost }) => {
+            Observation::Faulted(Fault::Recover {
+                host,
+                disk: DiskFate::Lost | DiskFate::Restored(_),
+            }) => {
                 self.disk_lost[*host] = true;
                 self.terms_rise.forget(*host);
+                // Without its disk a member names whom it hears.
+                self.seen[*host] = Term::NONE;
+                return;
+            }
+            Observation::Told(Event::WentBack { member, .. }) => {
+                self.went_back[host_of(*member)] |= host_of(*member) != moment.host;
                 return;
             }
             _ => return,

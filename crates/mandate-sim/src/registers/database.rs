@@ -53,6 +53,11 @@ pub enum Trouble {
     Reset,
     /// The leader of the group prefers this one for the role.
     Prefer(Option<MemberId>),
+    /// The control row is removed. That of a role is made again at once, as the group's leader would.
+    Vanish {
+        /// The other tables are removed with it.
+        history: bool,
+    },
     /// It is put back to what it was so many control writes ago.
     Restore {
         /// How many.
@@ -166,6 +171,7 @@ impl Database {
                     row.preferred = preferred;
                 }
             }
+            Trouble::Vanish { history } => self.tables.remove_control(history, self.config.row),
             Trouble::Restore { writes, down } => {
                 self.pending.clear();
                 self.locked_until = now;

@@ -13,6 +13,7 @@ mod mutated;
 pub mod printed;
 pub mod scale;
 mod scenario;
+mod seen;
 mod storm;
 mod tables;
 mod watch;
@@ -45,6 +46,10 @@ pub enum Mutant {
     TermNotRaised,
     /// A write whose outcome is unknown is taken for one that succeeded.
     UnknownIsSuccess,
+    /// A row that is vacant is taken at once, also where it was lost and made again, or went back to that.
+    LostLeaseForgotten,
+    /// A watcher goes by its own guarantee, and not by the leader's.
+    OwnGuarantee,
 }
 
 /// How a simulated node is set up.
@@ -106,6 +111,8 @@ pub enum NodeEvent {
     Member(Event),
     /// The control row was written.
     Written(Option<Control>),
+    /// A member takes over although it has seen a lease that still runs.
+    Impatient(String),
 }
 
 /// What a node asks for.
@@ -133,6 +140,7 @@ impl Client {
         for asked in self.asked.drain(..) {
             effects.push(match asked {
                 Asked::Told(event) => Effect::Tell(NodeEvent::Member(event)),
+                Asked::Impatient(what) => Effect::Tell(NodeEvent::Impatient(what)),
                 Asked::Statement(id, statement) => {
                     let message = Message::Request { life: self.life, id, statement };
                     Effect::Send { to: self.database, message }

@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 use mandate_proto::identity::Term;
 use mandate_proto::machine::{Effects, Machine};
 use mandate_proto::registers::{
-    Answer, Config, Control, Effect, Event, Input, Loss, Member, Outcome, PROTOCOL, Reason,
-    RequestId, Statement, Version,
+    Answer, Config, Control, Effect, Event, Holder, Input, Loss, Member, Outcome, PROTOCOL,
+    Published, Reason, RequestId, Statement, Version,
 };
 use mandate_proto::time::Instant;
 
 use super::Mutant;
+use super::seen::SeenLeases;
 
 /// Statements of the mutant's own have names from here on.
 const OWN: u64 = 1 << 60;
@@ -29,12 +30,15 @@ pub struct Mutated {
     until: Option<(Term, Instant)>,
     /// For how many rounds the leader has not renewed.
     rounds: (Option<Version>, u32),
+    seen: SeenLeases,
 }
 
 /// What a member asks for: a statement, or that the application is told.
 pub(super) enum Asked {
     Statement(u64, Statement),
     Told(Event),
+    /// It takes over although a lease that it has seen still runs.
+    Impatient(String),
 }
 
 impl Mutated {
@@ -48,8 +52,9 @@ impl Mutated {
         let mut effects = Effects::new();
         let member = Member::start(config, seed, now, &mut effects);
         let under_way = BTreeMap::new();
-        let (until, rounds) = (None, (None, 0));
-        let mut mutated = Mutated { member, mutant, effects, under_way, own: OWN, until, rounds };
+        let (until, rounds, seen) = (None, (None, 0), SeenLeases::default());
+        let mut mutated =
+            Mutated { member, mutant, effects, under_way, own: OWN, until, rounds, seen };
         mutated.pass_on(now, asked);
         mutated
     }
@@ -88,7 +93,17 @@ impl Mutated {
     ) {
         let Some((id, sent, statement)) = self.under_way.remove(&id) else { return };
         let mut seen_at = now;
+        if self.mutant == Some(Mutant::OwnGuarantee)
+            && let Some(row) = row_of(&mut outcome)
+        {
+            row.published.guarantee = self.member.config().guarantee();
+        }
+        let shown = row_of(&mut outcome).copied();
+        if let Some(row) = shown {
+            self.seen.show(&row, self.member.config(), now);
+        }
         match self.mutant {
+            Some(Mutant::LostLeaseForgotten) => self.take_vacant(shown, now, asked),
             Some(Mutant::UnknownIsSuccess) if outcome == Outcome::Unknown => {
                 if let Some(answer) = as_if_carried_out(&statement) {
                     outcome = Outcome::Answered(answer);
@@ -123,7 +138,7 @@ impl Mutated {
                         *term = was.term.max(Term::new(1));
                     }
                     self.under_way.insert(id.get(), (id, now, statement.clone()));
-                    asked.push(Asked::Statement(id.get(), statement));
+                    self.ask(id.get(), statement, now, asked);
                 }
                 Effect::Abandon { id } => {
                     self.under_way.remove(&id.get());
@@ -138,6 +153,29 @@ impl Mutated {
                 }
             }
         }
+    }
+
+    fn ask(&self, id: u64, statement: Statement, now: Instant, asked: &mut Vec<Asked>) {
+        if let Statement::Takeover { was, .. } = &statement
+            && let Some((_, lease)) = self.seen.running(now)
+        {
+            asked.push(Asked::Impatient(format!("takes over {was}, and has seen {lease}")));
+        }
+        asked.push(Asked::Statement(id, statement));
+    }
+
+    /// What is vacant is taken at once, whatever was there before.
+    fn take_vacant(&mut self, row: Option<Control>, now: Instant, asked: &mut Vec<Asked>) {
+        let Some(row) = row.filter(|row| row.leader.is_none()) else { return };
+        let config = self.member.config();
+        let Some(term) = row.version.term.next().filter(|_| config.may_lead()) else { return };
+        let Some(incarnation) = self.member.incarnation() else { return };
+        self.own += 1;
+        let me = Holder { member: config.me(), incarnation };
+        let (was, reason) = (row.version, Reason::First);
+        let publish = Published { guarantee: config.guarantee(), ..row.published };
+        let takeover = Statement::Takeover { me, was, of: None, term, reason, publish };
+        self.ask(self.own, takeover, now, asked);
     }
 
     /// The lease of a write that was acknowledged, counted from `start`, and never cut short.
@@ -175,6 +213,15 @@ impl Mutated {
             let takeover = Statement::Takeover { me, was, of, term, reason, publish };
             asked.push(Asked::Statement(self.own, takeover));
         }
+    }
+}
+
+/// The row that an answer shows.
+fn row_of(outcome: &mut Outcome) -> Option<&mut Control> {
+    match outcome {
+        Outcome::Answered(Answer::Control { row, .. }) => row.as_mut(),
+        Outcome::Answered(Answer::Joined { row, .. }) => Some(row),
+        _ => None,
     }
 }
 

@@ -5,10 +5,10 @@ use core::time::Duration;
 use std::io::Write;
 
 use mandate_proto::pole::member::State;
-use mandate_proto::registers::{Guarantee, Part};
+use mandate_proto::registers::{Config, Guarantee, Part};
 
 use super::storm::{self, Happening, Setting, Strike};
-use super::watch::Watch;
+use super::watch::{LOSSES_TOLD, Watch};
 use super::{Mutant, Node, NodeConfig, NodeInput, Tables, Trouble};
 use crate::fault::{DiskFate, Fault};
 use crate::host::member;
@@ -28,6 +28,9 @@ pub struct Options {
     pub mutant: Option<Mutant>,
     /// Whether the database is once put back to what it was, after a lease without answers.
     pub restores: bool,
+    /// Whether control rows vanish and the database forgets what it has acknowledged, at any moment. Then two may lead at
+    /// once, and that must be told of; but nobody may take over while a lease runs that it has seen.
+    pub losses: bool,
     /// Whether it is a role that is led: a control row of its own, members that others let into the group and throw
     /// out, and whom the group's leader prefers, which changes.
     pub role: bool,
@@ -36,7 +39,8 @@ pub struct Options {
 /// Runs a seed; `trace` receives it line by line.
 pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outcome {
     let mut setting = Setting::draw(seed, options);
-    let watch = Watch::new(setting.size, options.restores, trace.map(Trace::new));
+    let loses = (options.restores, options.losses);
+    let watch = Watch::new(setting.size, loses, trace.map(Trace::new));
     let nodes = std::mem::take(&mut setting.nodes);
     let may_lead = nodes.iter().map(|(node, _)| may_lead(node)).collect();
     let world = World::new(seed, nodes, setting.rough, setting.machinery, watch);
@@ -57,6 +61,7 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     run.run_until(SimTime::ZERO + run.setting.storm);
     run.heal();
     run.demand_a_leader();
+    run.demand_that_losses_are_told();
     let Run { world, agreement, .. } = run;
     let (verdict, reigns) = (
         world.observer.violation.clone().map_or(Ok(()), Err),
@@ -104,12 +109,16 @@ impl Run<'_> {
                 self.register.write(host, term, now);
             }
         }
-        let leased = self.setting.config.guarantee() == Guarantee::Leased;
-        if holders > 1 && leased {
-            let holds = |host| self.holds(host);
+        if holders > 1
+            && let Some(pair) = self.not_alone()
+        {
+            let holds = |host| pair.contains(&host);
             if let Err(what) = one_mandate_at_a_time::check(self.setting.size, holds) {
                 let what = format!("{what} (at {now} s)");
-                self.world.observer.fail(one_mandate_at_a_time::NAME, what);
+                match self.world.observer.loses {
+                    true => self.world.observer.overlapped = true,
+                    false => self.world.observer.fail(one_mandate_at_a_time::NAME, what),
+                }
             }
         }
         if !self.world.observer.goes_back
@@ -117,6 +126,43 @@ impl Run<'_> {
         {
             let what = format!("{what} (at {now} s)");
             self.world.observer.fail(Register::NAME, what);
+        }
+    }
+
+    /// One that relies on its lease and is not alone, and with whom.
+    ///
+    /// A leader without a lease promises nothing of time, and one that was cut off and deposed by another of its kind may hold
+    /// on for as long as it likes. But whoever follows directly on one that relies on a lease has waited for it, and whoever relies
+    /// on a lease follows on another kind only when that one has stopped.
+    fn not_alone(&self) -> Option<[HostIndex; 2]> {
+        let term = |host| {
+            let member = self.world.machine(host).and_then(Node::member)?;
+            Some((host, member.mandate(self.world.local_time(host))?))
+        };
+        let holders: Vec<_> = (0..self.setting.size).filter_map(term).collect();
+        let watch = &self.world.observer;
+        let excludes = |(one, first), (other, second)| match self.is_leased(other) {
+            true => one != other,
+            false => !watch.goes_back && !watch.has_fenced_term_between(second, first),
+        };
+        let leased = || holders.iter().copied().filter(|(host, _)| self.is_leased(*host));
+        leased().find_map(|one| {
+            let other =
+                holders.iter().copied().find(|other| other.0 != one.0 && excludes(one, *other));
+            other.map(|other| [one.0, other.0])
+        })
+    }
+
+    fn is_leased(&self, host: HostIndex) -> bool {
+        let config = &self.setting.configs[host];
+        config.guarantee() == Guarantee::Leased
+    }
+
+    /// A loss that two leaders came of, and that nobody noticed, is a defect.
+    fn demand_that_losses_are_told(&mut self) {
+        let watch = &mut self.world.observer;
+        if watch.overlapped && watch.said_so == 0 {
+            watch.fail(LOSSES_TOLD, "two mandates held at once after writes were lost".to_owned());
         }
     }
 
@@ -184,7 +230,10 @@ impl Run<'_> {
             self.world.observer.stall("stability", what);
         }
         self.world.inject(Fault::Crash(leader));
-        let others = (0..self.setting.size).any(|host| host != leader && self.may_lead[host]);
+        // From a leader without a lease only those take over that rely on none.
+        let may_follow = |host: HostIndex| self.is_leased(leader) || !self.is_leased(host);
+        let others = (0..self.setting.size)
+            .any(|host| host != leader && self.may_lead[host] && may_follow(host));
         if others {
             self.demand("a leader after a crash", |run| run.leader().is_some());
         }
@@ -202,7 +251,12 @@ impl Run<'_> {
         let lateness = self.setting.machinery.lateness;
         let delay = self.setting.delay + lateness * 2;
         // Clocks that are slow make it longer.
-        let bound = self.setting.config.recovers_within(self.round(), delay).mul_f64(1.06);
+        let bound = |config: &Config| config.recovers_within(self.round(), delay);
+        let bound = self.setting.configs.iter().map(bound).max().unwrap_or_default();
+        // Where writes were lost, the longest lease is waited for before anything else.
+        let longest = self.setting.configs.iter().map(|config| config.wait(config.longest_lease()));
+        let lost = longest.max().filter(|_| self.world.observer.goes_back).unwrap_or_default();
+        let bound = (bound + lost).mul_f64(1.06);
         while !is_so(self) && !self.world.observer.is_done() {
             if !self.world.step(began + bound) {
                 break;

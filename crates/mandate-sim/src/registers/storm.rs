@@ -5,7 +5,7 @@ use core::time::Duration;
 use mandate_proto::identity::Term;
 use mandate_proto::oracle::Preference;
 use mandate_proto::pole::member::Figures;
-use mandate_proto::registers::{Config, Guarantee, Incarnation, Input, Part, Published};
+use mandate_proto::registers::{Config, Guarantee, Incarnation, Input, Part};
 
 use super::database::DatabaseConfig;
 use super::{Flaws, Mutant, NodeConfig, NodeInput, Options, Strain, Trouble};
@@ -23,6 +23,8 @@ pub(super) struct Setting {
     pub(super) size: usize,
     /// Of member p1, which may lead; the others differ in how they take part.
     pub(super) config: Config,
+    /// Of all members, in order.
+    pub(super) configs: Vec<Config>,
     pub(super) nodes: Vec<(NodeConfig, Clock)>,
     pub(super) rough: LinkModel,
     pub(super) calm: LinkModel,
@@ -117,9 +119,15 @@ impl Setting {
         // In some runs only strikes and faults disturb a quick database.
         let is_quick = random.chance(0.3);
         let timing = (drift, delay, is_quick);
-        let nodes = nodes(size, &config, &mut random, timing, options);
+        let mut nodes = nodes(size, &config, &mut random, timing, options);
+        mix(seed, &mut nodes);
+        let configs = nodes.iter().filter_map(|(node, _)| match node {
+            NodeConfig::Member { config, .. } => Some(config.clone()),
+            NodeConfig::Database(_) => None,
+        });
         Setting {
             size,
+            configs: configs.collect(),
             nodes,
             rough: match is_quick {
                 true => calm,
@@ -169,9 +177,8 @@ fn nodes(
         takeover_ignores_beat: options.mutant == Some(Mutant::TakeoverIgnoresBeat),
         renewal_ignores_beat: options.mutant == Some(Mutant::RenewalIgnoresBeat),
     };
-    let (has_backups, notifies) = (options.restores, random.chance(0.3));
-    let (round, successors) = (config.round(), Default::default());
-    let row = options.role.then(|| Published { successors, round, lease: config.lease(round) });
+    let (has_backups, notifies) = (options.restores || options.losses, random.chance(0.3));
+    let row = options.role.then(|| config.first());
     let database = DatabaseConfig { strain, flaws, has_backups, notifies, row };
     let database = NodeConfig::Database(database);
     let mut nodes: Vec<_> = (0..size)
@@ -197,6 +204,22 @@ fn nodes(
         .collect();
     nodes.push((database, Clock::new(0)));
     nodes
+}
+
+/// In some groups members differ in what should be the same: an operator changes it, one after the other.
+fn mix(seed: u64, nodes: &mut [(NodeConfig, Clock)]) {
+    let mut random = Random::new(seed ^ 0x313D, Stream::Setting);
+    if !random.chance(0.25) {
+        return;
+    }
+    for (node, _) in nodes {
+        let NodeConfig::Member { config, .. } = node else { continue };
+        let guarantee = random.pick(&[Guarantee::Fenced, Guarantee::Leased]);
+        let lease = random.pick(&[1000, 1250, 2500]);
+        let renewals = random.pick(&[2, 4]);
+        let mixed = config.clone().with_guarantee(guarantee).with_lease(renewals, lease);
+        *config = mixed.expect("these make a configuration");
+    }
 }
 
 fn rough_links(random: &mut Random, lease: Duration) -> LinkModel {
@@ -238,12 +261,16 @@ pub(super) fn happenings(
         draw_role(seed, setting, &mut happenings);
     }
     if options.restores {
-        let longest = setting.config.lease(setting.config.round() * 2);
+        // Rounds grow to twice what they are in these runs.
+        let longest = setting.configs.iter().map(Config::longest_lease).max().unwrap_or_default();
         let down = setting.config.wait(longest) + longest / 10;
         let trouble = Trouble::Restore { writes: 1 + random.below(40) as usize, down };
         let at = SimTime::ZERO + random.between(setting.storm / 4, setting.storm);
         let happening = Happening::Tell(setting.database(), NodeInput::Database(trouble));
         happenings.push((at, happening));
+    }
+    if options.losses {
+        draw_losses(seed, setting, &mut happenings);
     }
     let over = SimTime::ZERO + setting.storm;
     happenings.retain(|(at, _)| *at < over);
@@ -270,6 +297,27 @@ fn draw_role(seed: u64, setting: &Setting, happenings: &mut Vec<(SimTime, Happen
         let end = begin + random.between(Duration::ZERO, setting.config.round() * 4);
         happenings.push((begin, Happening::Tell(host, joined(None))));
         happenings.push((end, Happening::Tell(host, joined(Some(1_000 + incarnation)))));
+    }
+}
+
+/// The row vanishes, alone or with everything; or the database forgets what it had acknowledged, and is back at once, or
+/// sooner or later than a lease.
+fn draw_losses(seed: u64, setting: &Setting, happenings: &mut Vec<(SimTime, Happening)>) {
+    let mut random = Random::new(seed ^ 0x1057, Stream::Faults);
+    let longest = setting.config.wait(setting.config.longest_lease());
+    for _ in 0..1 + random.below(3) {
+        let at = SimTime::ZERO + random.between(setting.storm / 8, setting.storm);
+        let loss = match random.below(4) {
+            0 => Trouble::Vanish { history: false },
+            1 => Trouble::Vanish { history: true },
+            _ => {
+                let writes = random.pick(&[1, 2, 40]);
+                let writes = 1 + random.below(writes) as usize;
+                let down = random.pick(&[Duration::ZERO, longest / 8, longest]);
+                Trouble::Restore { writes, down: random.between(Duration::ZERO, down) }
+            }
+        };
+        happenings.push((at, Happening::Tell(setting.database(), NodeInput::Database(loss))));
     }
 }
 

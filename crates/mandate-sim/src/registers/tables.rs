@@ -17,6 +17,8 @@ pub struct Tables {
     pub members: BTreeMap<MemberId, MemberRow>,
     /// Whom the leader prefers for each role.
     pub roles: BTreeMap<RoleId, MemberId>,
+    /// The highest term that the history knows of.
+    history: Term,
     given: u64,
 }
 
@@ -32,21 +34,31 @@ pub struct Flaws {
 impl Tables {
     /// With a control row that says this at first, or without any.
     pub(super) fn with_row(published: Option<Published>) -> Self {
-        Tables { control: published.map(first_row), ..Tables::default() }
+        let control = published.map(|published| first_row(published, Term::NONE));
+        Tables { control, ..Tables::default() }
+    }
+
+    /// The control row is removed; with `history`, everything is. `again` is what is made in its place at once.
+    pub(super) fn remove_control(&mut self, history: bool, again: Option<Published>) {
+        if history {
+            *self = Tables::default();
+        }
+        self.control = again.map(|published| first_row(published, self.history));
     }
 
     /// Carries a statement out.
     pub fn apply(&mut self, statement: &Statement, flaws: Flaws) -> Answer {
         match statement {
             Statement::Look => self.control(false),
-            Statement::Join { member, score, was_evicted, first } => {
+            Statement::Join { member, score, was_evicted, first, floor } => {
                 self.given += 1;
                 let incarnation = Incarnation::new(self.given);
                 let holder = Holder { member: *member, incarnation };
                 let was_evicted = *was_evicted;
                 let row = MemberRow { holder, counter: 0, score: *score, was_evicted };
                 self.members.insert(*member, row);
-                let row = *self.control.get_or_insert_with(|| first_row(*first));
+                let term = self.history.max(*floor);
+                let row = *self.control.get_or_insert_with(|| first_row(*first, term));
                 Answer::Joined { incarnation, row }
             }
             Statement::Heartbeat { me, score } => {
@@ -67,12 +79,16 @@ impl Tables {
             }
             Statement::Takeover { me, was, of, term, reason, publish } => {
                 let any_beat = flaws.takeover_ignores_beat;
-                self.write((*was, *of), any_beat, |row| {
+                let answer = self.write((*was, *of), any_beat, |row| {
                     row.version = Version { term: *term, beat: 0 };
                     row.leader = Some(*me);
                     row.reason = *reason;
                     row.published = *publish;
-                })
+                });
+                if matches!(answer, Answer::Control { changed: true, .. }) {
+                    self.history = self.history.max(*term);
+                }
+                answer
             }
             Statement::Vacate { me, was, reason, successors } => {
                 self.write((*was, Some(*me)), false, |row| {
@@ -137,10 +153,10 @@ impl Tables {
     }
 }
 
-fn first_row(published: Published) -> Control {
+fn first_row(published: Published, term: Term) -> Control {
     Control {
         protocol: PROTOCOL,
-        version: Version { term: Term::NONE, beat: 0 },
+        version: Version { term, beat: 0 },
         leader: None,
         reason: Reason::First,
         published,

@@ -1,8 +1,10 @@
 //! What is watched of a run.
 
+use std::collections::BTreeSet;
+
 use mandate_proto::identity::Term;
 use mandate_proto::pole::member::State;
-use mandate_proto::registers::{Event, Version};
+use mandate_proto::registers::{Control, Event, Guarantee, Version};
 
 use super::{Node, NodeEvent};
 use crate::fault::Name;
@@ -11,6 +13,12 @@ use crate::network::HostIndex;
 use crate::subject::{Moment, Observation, Observer};
 use crate::trace::Trace;
 use crate::verdict::Violation;
+
+/// Reported when a member takes over although it has seen a lease that still runs.
+pub(super) const SEEN_LEASES: &str = "a lease that was seen is waited for";
+
+/// Reported when writes were lost, two mandates held at once because of it, and no member noticed.
+pub(super) const LOSSES_TOLD: &str = "losses are told of";
 
 /// Reported when a term goes back, at the database or at an observer.
 pub(super) const TERMS_RISE: &str = "terms rise";
@@ -24,8 +32,14 @@ pub(super) struct Watch<'a> {
     /// What each member last said.
     pub(super) states: Vec<State>,
     written: Option<Version>,
+    /// Terms whose leaders relied on no lease.
+    fenced: BTreeSet<Term>,
     /// The database may be restored to what it was.
     pub(super) goes_back: bool,
+    /// And sooner than a lease after what it lost: whose takeover is then right is judged by what each has seen.
+    pub(super) loses: bool,
+    /// Two mandates held at once, and writes had been lost.
+    pub(super) overlapped: bool,
     /// How many times a member said that it was.
     pub(super) said_so: u64,
     /// How many members were evicted.
@@ -35,13 +49,20 @@ pub(super) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    pub(super) fn new(size: usize, goes_back: bool, trace: Option<Trace<'a>>) -> Self {
+    pub(super) fn new(
+        size: usize,
+        (goes_back, loses): (bool, bool),
+        trace: Option<Trace<'a>>,
+    ) -> Self {
         Watch {
             one_leader: OneLeaderPerTerm::default(),
             seen: vec![Term::NONE; size],
             states: vec![State::Electing; size],
             written: None,
-            goes_back,
+            fenced: BTreeSet::new(),
+            goes_back: goes_back || loses,
+            loses,
+            overlapped: false,
             said_so: 0,
             removed: 0,
             trace,
@@ -77,14 +98,23 @@ impl<'a> Watch<'a> {
                     return Err((TERMS_RISE, what));
                 }
             }
-            Event::WentBack { .. } => self.said_so += 1,
+            Event::WentBack { .. } | Event::Remade { .. } => self.said_so += 1,
             Event::Removed { .. } => self.removed += 1,
             _ => {}
         }
         Ok(())
     }
 
-    fn written(&mut self, version: Version) -> Result<(), (&'static str, String)> {
+    /// Whether a leader without a lease was deposed, after the one of this term and before the other, by one of its kind.
+    pub(super) fn has_fenced_term_between(&self, after: Term, before: Term) -> bool {
+        after < before && self.fenced.iter().any(|term| after < *term && *term < before)
+    }
+
+    fn written(&mut self, row: &Control) -> Result<(), (&'static str, String)> {
+        let version = row.version;
+        if row.leader.is_some() && row.published.guarantee == Guarantee::Fenced {
+            self.fenced.insert(version.term);
+        }
         let before = self.written.replace(version);
         if let Some(before) = before.filter(|before| version <= *before && !self.goes_back) {
             return Err((TERMS_RISE, format!("the row was {before} and is {version}")));
@@ -100,7 +130,10 @@ impl Observer<Node> for Watch<'_> {
         }
         let checked = match what {
             Observation::Told(NodeEvent::Member(event)) => self.told(moment.host, event),
-            Observation::Told(NodeEvent::Written(Some(row))) => self.written(row.version),
+            Observation::Told(NodeEvent::Written(Some(row))) => self.written(row),
+            Observation::Told(NodeEvent::Impatient(what)) if self.loses => {
+                Err((SEEN_LEASES, format!("{} {what}", Name(moment.host))))
+            }
             Observation::Started(_) if moment.host < self.states.len() => {
                 self.states[moment.host] = State::Electing;
                 Ok(())

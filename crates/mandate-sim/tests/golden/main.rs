@@ -101,6 +101,39 @@ fn a_disk_is_lost() {
 }
 
 #[test]
+fn a_leader_is_back_at_once() {
+    let mut script = Script::settled(Setup { guarantee: LEASED, ..setup(3) });
+    script.note("p3 leads, crashes and is back at once: what acts on its mandate may do so until its lease is over.");
+    script.fault(Fault::Crash(2));
+    script.fault(Fault::Recover { host: 2, disk: DiskFate::Kept });
+    script.run_for(1500);
+    expect_file!["a-leader-is-back-at-once.txt"].assert_eq(&script.text());
+}
+
+#[test]
+fn a_leader_is_stopped_and_started() {
+    let mut script = Script::settled(Setup { guarantee: LEASED, ..setup(3) });
+    script.note("p3 leads, is asked to stop, and is started again: it has written down that its term is over.");
+    script.tell(2, Input::Stop);
+    script.fault(Fault::Crash(2));
+    script.fault(Fault::Recover { host: 2, disk: DiskFate::Kept });
+    script.run_for(500);
+    expect_file!["a-leader-is-stopped-and-started.txt"].assert_eq(&script.text());
+}
+
+#[test]
+fn a_disk_went_back() {
+    let mut script = Script::settled(Setup { guarantee: LEASED, ..setup(3) });
+    script.quietly(Fault::Crash(0), 100);
+    script.note(
+        "p1 comes back with its disk as it was before it promised term 1. The others remember.",
+    );
+    script.fault(Fault::Recover { host: 0, disk: DiskFate::Restored(1) });
+    script.run_for(1500);
+    expect_file!["a-disk-went-back.txt"].assert_eq(&script.text());
+}
+
+#[test]
 fn requests_decide() {
     let mut script = Script::settled(Setup { oracle: "requests, history", ..setup(3) });
     script.note("p1 gets most requests from now on; p3 leads on until it crashes.");

@@ -159,7 +159,11 @@ fn leader_text(to: Option<MemberId>) -> String {
 }
 
 fn on_disk(promised: &Promised) -> String {
-    let recovered = if promised.recovered { " (recovered)" } else { "" };
+    let recovered = match promised {
+        Promised { recovered: true, .. } => " (recovered)",
+        Promised { released: true, .. } => " (released)",
+        _ => "",
+    };
     format!("term {} promised to {}{recovered}", promised.term, leader_text(promised.to))
 }
 
@@ -201,6 +205,9 @@ fn message_text(message: &Message) -> Option<String> {
             format!("vote    {leader} leads since epoch {epoch}")
         }
         Message::Installation(message) => installation_text(message),
+        Message::Handover { term, to, .. } => {
+            format!("hands   term {term} over to {to}, and says why")
+        }
     })
 }
 
@@ -230,5 +237,6 @@ fn installation_text(message: &installation::Message) -> String {
         M::Report { promised, .. } => {
             format!("report  {}", promised.map_or("nothing".into(), |promised| on_disk(&promised)))
         }
+        M::Behind { term } => format!("behind  you had promised term {term}"),
     }
 }

@@ -145,7 +145,11 @@ fn told(event: &Event) -> Option<String> {
         Event::Reigned(Reign { term, leader: None, reason, .. }) => {
             format!("sees that term {term} was given back: {reason:?}")
         }
-        Event::WentBack { from, to } => format!("sees that the row went back from {from} to {to}"),
+        Event::WentBack { from, to: Some(to) } => {
+            format!("sees that the row went back from {from} to {to}")
+        }
+        Event::WentBack { from, to: None } => format!("sees that the row, at {from}, is gone"),
+        Event::Remade { term } => format!("sees that the row was made again at term {term}"),
         Event::Removed { member } => format!("has evicted {member}"),
         Event::RoundChanged { round } => format!("goes by rounds of {round:?}"),
         Event::Failed { unknown: true, times } => format!("was not answered ({times})"),
@@ -213,6 +217,15 @@ fn a_database_is_restored() {
     script.note("The database is away for a second, and comes back as it was twenty writes ago.");
     let trouble = Trouble::Restore { writes: 20, down: Duration::from_secs(1) };
     script.world.tell(MEMBERS, NodeInput::Database(trouble));
-    script.run_for(1800);
+    script.run_for(2600);
     expect_file!["a-database-is-restored.txt"].assert_eq(&script.text());
+}
+
+#[test]
+fn a_row_is_removed() {
+    let mut script = Script::settled(Guarantee::Leased);
+    script.note("The control row is removed. The leader stops when it renews; nobody leads for the longest lease.");
+    script.world.tell(MEMBERS, NodeInput::Database(Trouble::Vanish { history: false }));
+    script.run_for(1500);
+    expect_file!["a-row-is-removed.txt"].assert_eq(&script.text());
 }

@@ -37,7 +37,7 @@ pub(crate) const FENCED_LONG: Space<fenced::Bounds> = Space {
     at_least: 2_200_000,
 };
 
-/// Two leases, so that a restarted member can wait one out, and one renewal: 1 283 139 states.
+/// Two leases, so that a restarted member can wait one out, and one renewal: 1 190 467 states.
 pub(crate) const LEASED_CRASH: Space<leased::Bounds> = Space {
     name: "leased, a crash",
     bounds: leased::Bounds {
@@ -48,10 +48,10 @@ pub(crate) const LEASED_CRASH: Space<leased::Bounds> = Space {
         resignations: 0,
         timeouts: 1,
     },
-    at_least: 1_200_000,
+    at_least: 1_150_000,
 };
 
-/// Two crashes within a lease and a half: 215 498 states.
+/// Two crashes within a lease and a half: 154 932 states.
 pub(crate) const LEASED_CRASHES: Space<leased::Bounds> = Space {
     name: "leased, two crashes",
     bounds: leased::Bounds {
@@ -62,7 +62,7 @@ pub(crate) const LEASED_CRASHES: Space<leased::Bounds> = Space {
         resignations: 0,
         timeouts: 0,
     },
-    at_least: 190_000,
+    at_least: 150_000,
 };
 
 /// A resignation or a transfer, and a timer: 766 389 states.
@@ -79,7 +79,7 @@ pub(crate) const LEASED_HAND_OVER: Space<leased::Bounds> = Space {
     at_least: 700_000,
 };
 
-/// A resignation or a transfer, and a crash, within half a lease: 365 836 states.
+/// A resignation or a transfer, and a crash, within half a lease: 272 834 states.
 pub(crate) const LEASED_HAND_OVER_CRASH: Space<leased::Bounds> = Space {
     name: "leased, handing over and a crash",
     bounds: leased::Bounds {
@@ -90,7 +90,7 @@ pub(crate) const LEASED_HAND_OVER_CRASH: Space<leased::Bounds> = Space {
         resignations: 1,
         timeouts: 0,
     },
-    at_least: 320_000,
+    at_least: 270_000,
 };
 
 /// A crash that may take the disk along, and the recovery from the others: 899 006 states.

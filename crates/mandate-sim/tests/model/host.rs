@@ -92,7 +92,8 @@ where
     /// A member that has just joined: it has written down that it exists.
     pub(crate) fn new(id: MemberId, start: impl Fn(MemberId, Boot, &mut Asked<M>) -> P) -> Self {
         let disk = Some(Promised::NOTHING);
-        let boot = Boot { stored: disk, is_new: false, lifetime: lifetime(id, 0) };
+        let boot =
+            Boot { stored: disk, is_new: false, is_changed: false, lifetime: lifetime(id, 0) };
         let process = start(id, boot, &mut Effects::new());
         Host { id, process, crashes: 0, losses: 0, disk, waiting: Vec::new() }
     }
@@ -109,7 +110,8 @@ where
             Disk::Kept => (self.disk, self.losses),
             Disk::Lost => (None, self.losses + 1),
         };
-        let boot = Boot { stored, is_new: false, lifetime: lifetime(self.id, crashes) };
+        let boot =
+            Boot { stored, is_new: false, is_changed: false, lifetime: lifetime(self.id, crashes) };
         let mut asked = Effects::new();
         let process = start(self.id, boot, &mut asked);
         let host =

@@ -52,6 +52,7 @@ impl Joined {
             guarantee: Guarantee::Fenced,
             retry: PAUSE,
             give_up: PAUSE * 4,
+            without: None,
         };
         let installation = Installation::start(config, boot, NOW, &mut Effects::new());
         Joined { me, selection, installation }
@@ -104,7 +105,7 @@ impl Joined {
         let Some(deadline) = self.installation.deadline() else { return };
         let mut effects = Effects::new();
         self.installation.handle_timeout(deadline + LATE, &mut effects);
-        forward(effects, asked);
+        self.forward(effects, asked);
     }
 
     fn select(
@@ -135,19 +136,22 @@ impl Joined {
     fn install(&mut self, input: installation::Input, asked: &mut Asked<Wire>) {
         let mut effects = Effects::new();
         self.installation.handle(input, NOW, &mut effects);
-        forward(effects, asked);
+        self.forward(effects, asked);
     }
-}
 
-fn forward(mut effects: Effects<installation::Effect>, asked: &mut Asked<Wire>) {
-    for effect in effects.drain() {
-        asked.push(match effect {
-            Effect::Persist(promised) => Effect::Persist(promised),
-            Effect::Send { to, message } => {
-                Effect::Send { to, message: Wire::Installation(message) }
-            }
-            Effect::Broadcast(message) => Effect::Broadcast(Wire::Installation(message)),
-            Effect::Tell(event) => Effect::Tell(event),
-        });
+    fn forward(&mut self, mut effects: Effects<installation::Effect>, asked: &mut Asked<Wire>) {
+        for effect in effects.drain() {
+            asked.push(match effect {
+                Effect::Persist(promised) => {
+                    self.installation.persisted(NOW);
+                    Effect::Persist(promised)
+                }
+                Effect::Send { to, message } => {
+                    Effect::Send { to, message: Wire::Installation(message) }
+                }
+                Effect::Broadcast(message) => Effect::Broadcast(Wire::Installation(message)),
+                Effect::Tell(event) => Effect::Tell(event),
+            });
+        }
     }
 }

@@ -45,6 +45,8 @@ pub(crate) enum Mutant {
     VoteWithoutDisk,
     /// Who gives a term back frees those who have promised it to another.
     ReleaseFreesAnyone,
+    /// A restarted leader does not wait for what it promised itself.
+    OwnPromiseForgotten,
 }
 
 /// The model.
@@ -62,6 +64,8 @@ pub(crate) struct State {
     claims: u8,
     resignations: u8,
     timeouts: u8,
+    /// What acts on mandates of former lives, and until when.
+    orphans: Vec<(MemberId, Instant)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,12 +95,18 @@ impl State {
 
     /// What the properties see, unless a member waits for its disk.
     pub(crate) fn at_rest(&self) -> Option<u64> {
-        (!self.group.is_writing()).then(|| self.group.visible(&self.tick))
+        (!self.group.is_writing()).then(|| self.group.visible(&(self.tick, &self.orphans)))
     }
 
     fn one_mandate_at_a_time(&self) -> bool {
         let holders = ids().into_iter().filter(|id| self.group.process(*id).holds(self.now()));
-        holders.count() <= 1
+        holders.count() + self.orphans.len() <= 1
+    }
+
+    /// A member crashes: what acts on its mandate does so until the deadline.
+    fn orphan(&mut self, id: MemberId) {
+        let now = self.now();
+        self.orphans.extend(self.group.process(id).acts_until(now).map(|until| (id, until)));
     }
 }
 
@@ -122,6 +132,12 @@ impl Leased {
                 boot.stored = boot.stored.map(|p| Promised { lease: Duration::ZERO, ..p });
             }
             Some(Mutant::VoteWithoutDisk) => boot.is_new = true,
+            Some(Mutant::OwnPromiseForgotten) => {
+                boot.stored = boot.stored.map(|p| match p.to == Some(id) {
+                    true => Promised { lease: Duration::ZERO, ..p },
+                    false => p,
+                });
+            }
             _ => {}
         }
         Timed::start(id, boot, self.mutant == Some(Mutant::DeadlineFromReply), now, asked)
@@ -196,7 +212,8 @@ impl Model for Leased {
 
     fn init_states(&self) -> Vec<State> {
         let group = Group::new(|id, boot, asked| self.start(id, boot, Instant::ORIGIN, asked));
-        vec![State { group, tick: 0, claims: 0, resignations: 0, timeouts: 0 }]
+        let orphans = Vec::new();
+        vec![State { group, tick: 0, claims: 0, resignations: 0, timeouts: 0, orphans }]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -234,7 +251,11 @@ impl Model for Leased {
             group.step(id, writes, |process, asked| process.handle(input, now, asked));
         };
         match action {
-            Action::Tick => next.tick += 1,
+            Action::Tick => {
+                next.tick += 1;
+                let now = next.now();
+                next.orphans.retain(|(_, until)| now < *until);
+            }
             Action::Claim(id) => {
                 next.claims += 1;
                 tell(&mut next.group, id, Input::Claim { epoch: Term::new(1) });
@@ -258,6 +279,7 @@ impl Model for Leased {
             }
             Action::Land(id) => next.group.land(id),
             Action::Restart(id, disk) => {
+                next.orphan(id);
                 let start = |id, boot, asked: &mut _| self.start(id, boot, now, asked);
                 next.group.restart(id, disk, writes, start);
             }

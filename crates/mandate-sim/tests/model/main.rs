@@ -125,6 +125,13 @@ fn mutant_a_lease_that_is_not_waited_out_after_a_restart_is_caught() {
 }
 
 #[test]
+fn mutant_a_leader_that_forgets_what_it_promised_itself_is_caught() {
+    let bounds = bounds::LEASED_CRASH.bounds;
+    let caught = leased_mutant(leased::Mutant::OwnPromiseForgotten, bounds);
+    assert!(matches!(caught, Some((properties::ONE_MANDATE, _))), "{caught:?}");
+}
+
+#[test]
 fn mutant_a_deadline_counted_from_the_answer_is_caught() {
     let bounds = leased::Bounds { crashes: 0, ..bounds::LEASED_CRASH.bounds };
     let caught = leased_mutant(leased::Mutant::DeadlineFromReply, bounds);

@@ -54,6 +54,7 @@ impl Timed {
             guarantee: GUARANTEE,
             retry: TICK,
             give_up: TICK * 4,
+            without: None,
         };
         let installation = Installation::start(config, boot, now, asked);
         Timed { installation, by_reply: by_reply.then(ByReply::default) }
@@ -65,6 +66,11 @@ impl Timed {
             Some(by_reply) => by_reply.holds(now),
             None => self.installation.mandate(now).is_some(),
         }
+    }
+
+    /// Until when its mandate holds, if it does: what acts on it may outlive the member until then.
+    pub(crate) fn acts_until(&self, now: Instant) -> Option<Instant> {
+        self.installation.mandate(now).and_then(|(_, until)| until)
     }
 
     /// Whether a timer is due.
@@ -91,18 +97,27 @@ impl Timed {
         {
             by_reply.arrived.insert(from, (term, now));
         }
-        self.forward(effects, asked);
+        self.forward(effects, now, asked);
     }
 
     /// What is due is done.
     pub(crate) fn time_out(&mut self, now: Instant, asked: &mut Asked<Message>) {
         let mut effects = Effects::new();
         self.installation.handle_timeout(now, &mut effects);
-        self.forward(effects, asked);
+        self.forward(effects, now, asked);
     }
 
-    fn forward(&mut self, mut effects: Effects<installation::Effect>, asked: &mut Asked<Message>) {
+    fn forward(
+        &mut self,
+        mut effects: Effects<installation::Effect>,
+        now: Instant,
+        asked: &mut Asked<Message>,
+    ) {
         for effect in effects.drain() {
+            // How long writes take is no matter here: nothing that is safe rests on it.
+            if matches!(effect, Effect::Persist(_)) {
+                self.installation.persisted(now);
+            }
             if let (Some(by_reply), Effect::Tell(event)) = (&mut self.by_reply, &effect) {
                 by_reply.observe(*event);
             }
@@ -123,7 +138,10 @@ impl ByReply {
             Event::Installed { term } => self.term = Some(term),
             Event::Lost { reason: Reason::Expired, .. } => {}
             Event::Lost { .. } | Event::Promised { .. } => self.term = None,
-            Event::Released { .. } | Event::Recovered { .. } => {}
+            Event::Released { .. }
+            | Event::Recovered { .. }
+            | Event::WentBack { .. }
+            | Event::Differs { .. } => {}
         }
     }
 }

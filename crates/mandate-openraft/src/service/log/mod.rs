@@ -9,6 +9,9 @@
 //! dependencies to speak of, and its file format is stable. fjall writes batches somewhat faster, but brings a
 //! dozen crates, background threads and compaction; a log is appended to and cut off at both ends, which a tree
 //! does well enough. RocksDB needs a C++ compiler and minutes to build.
+//!
+//! A log is made once, with a random number, and after that it is opened and must be there: an empty log in the place of
+//! a lost one would forget votes and acknowledged writes. Which log belongs to a member is `storage`'s business.
 
 mod tail;
 #[cfg(test)]
@@ -21,7 +24,7 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use openraft::storage::{LogFlushed, RaftLogStorage};
 use openraft::{LogId, LogState, RaftLogReader, StorageError, StorageIOError, Vote};
@@ -43,9 +46,14 @@ const ENTRIES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("entries")
 const FACTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("facts");
 const VOTE: &str = "vote";
 const PURGED: &str = "purged";
+/// The number that it was made with.
+const NUMBER: &str = "number";
 
-/// Work that waits for the writer; then whoever has more waits.
-const QUEUE: usize = 256;
+/// Work that waits for the writer; then whoever has more waits. openraft waits for each append before it makes the next.
+const QUEUE: usize = 16;
+
+/// What redb may keep of the file in memory. The last entries are in the tail besides.
+const CACHE: usize = 64 << 20;
 
 /// A message to a follower holds entries of at most so many bytes, or one.
 const MAX_BATCH: usize = 1 << 20;
@@ -53,31 +61,86 @@ const MAX_BATCH: usize = 1 << 20;
 /// The log of one member.
 #[derive(Clone)]
 pub(crate) struct Log {
-    database: Arc<Database>,
+    file: Arc<Open>,
     tail: Arc<Tail>,
     work: mpsc::Sender<Work>,
     /// A bug put back.
     restores_leaders: bool,
 }
 
+/// The database, until the log is closed.
+struct Open(RwLock<Option<Arc<Database>>>);
+
 impl Log {
-    /// Opens it, or makes it where there is none.
-    pub(crate) fn open(path: &Path, mutant: Option<Mutant>) -> io::Result<Self> {
-        let database = Arc::new(Database::create(path).map_err(other)?);
+    /// Makes one with this number, and opens it. It has its name when it is whole and on disk.
+    pub(crate) fn create(path: &Path, number: u128, mutant: Option<Mutant>) -> io::Result<Self> {
+        let unfinished = path.with_extension("unfinished");
+        match std::fs::remove_file(&unfinished) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let database = Database::create(&unfinished).map_err(other)?;
         let transaction = database.begin_write().map_err(other)?;
         transaction.open_table(ENTRIES).map_err(other)?;
-        transaction.open_table(FACTS).map_err(other)?;
+        let bytes = postcard::to_allocvec(&number).map_err(other)?;
+        let mut facts = transaction.open_table(FACTS).map_err(other)?;
+        facts.insert(NUMBER, bytes.as_slice()).map_err(other)?;
+        drop(facts);
         transaction.commit().map_err(other)?;
+        drop(database);
+        std::fs::rename(&unfinished, path)?;
+        if let Some(directory) = path.parent() {
+            std::fs::File::open(directory)?.sync_all()?;
+        }
+        Log::open(path, mutant)
+    }
+
+    /// Opens one, which must be there.
+    pub(crate) fn open(path: &Path, mutant: Option<Mutant>) -> io::Result<Self> {
+        let mut builder = Database::builder();
+        builder.set_cache_size(CACHE).set_repair_callback(|_| {
+            tracing::info!("checking the whole log, because the process did not close it");
+        });
+        let database = Arc::new(builder.open(path).map_err(other)?);
         let tail = Arc::new(Tail::default());
         let unforced = mutant == Some(Mutant::UnforcedLog);
         let work = writer::start(database.clone(), tail.clone(), QUEUE, unforced)?;
         let restores_leaders = mutant == Some(Mutant::RestoredLeaders);
-        Ok(Log { database, tail, work, restores_leaders })
+        let file = Arc::new(Open(RwLock::new(Some(database))));
+        Ok(Log { file, tail, work, restores_leaders })
+    }
+
+    /// The number that it was made with; `None` if it has none.
+    pub(crate) fn number(&self) -> io::Result<Option<u128>> {
+        self.fact(NUMBER)
+    }
+
+    /// The last entry that was cut off: everything up to it is in a snapshot.
+    pub(crate) fn purged(&self) -> io::Result<Option<LogId<u64>>> {
+        self.fact(PURGED)
+    }
+
+    /// Closes the file, so that it need not be checked when it is opened again. Whatever is asked of the log after that
+    /// fails.
+    pub(crate) async fn close(&self) -> io::Result<()> {
+        let closed = self.write(|done| Work::Close { done }).await;
+        self.file.0.write().unwrap_or_else(PoisonError::into_inner).take();
+        closed
+    }
+
+    fn database(&self) -> io::Result<Arc<Database>> {
+        let open = self.file.0.read().unwrap_or_else(PoisonError::into_inner);
+        open.clone().ok_or_else(|| other("the log is closed"))
     }
 
     /// Is told whenever something was appended.
     pub(crate) fn appended(&self) -> watch::Receiver<()> {
         self.tail.appended()
+    }
+
+    /// The last entry that so many bytes of entries have come after, in this process.
+    pub(crate) fn older_than(&self, bytes: u64) -> Option<u64> {
+        self.tail.older_than(bytes)
     }
 
     /// The index of the last entry that is in memory.
@@ -142,7 +205,7 @@ impl Log {
         if let Some(recent) = self.tail.id(index) {
             return Ok(Some(recent));
         }
-        let transaction = self.database.begin_read().map_err(other)?;
+        let transaction = self.database()?.begin_read().map_err(other)?;
         let table = transaction.open_table(ENTRIES).map_err(other)?;
         if let Some(stored) = table.get(index).map_err(other)? {
             return decode(stored.value()).map(|entry| Some(entry.log_id));
@@ -152,14 +215,14 @@ impl Log {
     }
 
     fn fact<T: serde::de::DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
-        let transaction = self.database.begin_read().map_err(other)?;
+        let transaction = self.database()?.begin_read().map_err(other)?;
         let table = transaction.open_table(FACTS).map_err(other)?;
         let Some(stored) = table.get(name).map_err(other)? else { return Ok(None) };
         postcard::from_bytes(stored.value()).map(Some).map_err(other)
     }
 
     fn last_stored(&self) -> io::Result<Option<LogId<u64>>> {
-        let transaction = self.database.begin_read().map_err(other)?;
+        let transaction = self.database()?.begin_read().map_err(other)?;
         let table = transaction.open_table(ENTRIES).map_err(other)?;
         let Some((_, stored)) = table.last().map_err(other)? else { return Ok(None) };
         decode(stored.value()).map(|entry| Some(entry.log_id))
@@ -178,7 +241,7 @@ impl Log {
         if first <= from {
             return Ok(recent);
         }
-        let database = self.database.clone();
+        let database = self.database()?;
         let stored = spawn_blocking(move || stored(&database, from, first.min(to), max_bytes));
         let (mut entries, whole) = stored.await.map_err(other)??;
         if whole {

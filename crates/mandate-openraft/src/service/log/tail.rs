@@ -3,7 +3,7 @@
 //! An entry must be readable as soon as it was appended, and is on disk only a forced write later. So entries are
 //! here until they are on disk, and stay while there is room: followers are sent them moments later.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use openraft::{LogId, Vote};
@@ -26,7 +26,13 @@ struct Kept {
     /// Without gaps, up to the end of the log.
     entries: BTreeMap<u64, Held>,
     bytes: usize,
+    /// Bytes of all entries that were appended, and how many there were up to some of them, a megabyte apart.
+    appended: u64,
+    marks: VecDeque<(u64, u64)>,
 }
+
+/// Marks are no closer, in bytes.
+const MARKS: u64 = 1 << 20;
 
 struct Held {
     entry: Entry,
@@ -54,6 +60,11 @@ impl Tail {
         let mut kept = self.lock();
         kept.bytes += bytes;
         let index = entry.log_id.index;
+        kept.appended += bytes as u64;
+        if kept.marks.back().is_none_or(|(_, at)| kept.appended - at >= MARKS) {
+            let at = kept.appended;
+            kept.marks.push_back((index, at));
+        }
         kept.entries.insert(index, Held { entry, bytes, stored: false });
         drop(kept);
         self.appended.send_replace(());
@@ -84,6 +95,16 @@ impl Tail {
                 _ => return,
             }
         }
+    }
+
+    /// The last entry of those with a mark that so many bytes have come after. Earlier marks are forgotten.
+    pub(super) fn older_than(&self, bytes: u64) -> Option<u64> {
+        let mut kept = self.lock();
+        let limit = kept.appended.checked_sub(bytes)?;
+        while kept.marks.get(1).is_some_and(|(_, at)| *at <= limit) {
+            kept.marks.pop_front();
+        }
+        kept.marks.front().filter(|(_, at)| *at <= limit).map(|(index, _)| *index)
     }
 
     /// The last entry, if it is here.
@@ -132,6 +153,9 @@ impl Tail {
     /// Drops entries from this one on.
     pub(super) fn truncate(&self, since: u64) {
         let mut kept = self.lock();
+        while kept.marks.back().is_some_and(|(index, _)| *index >= since) {
+            kept.marks.pop_back();
+        }
         let dropped = kept.entries.split_off(&since);
         kept.bytes -= dropped.values().map(|held| held.bytes).sum::<usize>();
     }

@@ -18,18 +18,12 @@ pub(crate) fn blank(term: u64, index: u64) -> Entry {
 pub(crate) async fn log(terms: &[u64], reopened: bool) -> (TempDir, Log) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log.redb");
-    let mut log = Log::open(&path, None).unwrap();
+    let mut log = Log::create(&path, 1, None).unwrap();
     let entries: Vec<_> = (0..).zip(terms).map(|(index, term)| blank(*term, index)).collect();
     log.blocking_append(entries).await.unwrap();
     if reopened {
-        drop(log);
-        // The thread that writes may hold the file for a moment longer.
-        log = loop {
-            match Log::open(&path, None) {
-                Ok(log) => break log,
-                Err(_) => tokio::task::yield_now().await,
-            }
-        };
+        log.close().await.unwrap();
+        log = Log::open(&path, None).unwrap();
     }
     (directory, log)
 }

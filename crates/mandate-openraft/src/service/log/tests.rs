@@ -1,7 +1,8 @@
-use openraft::storage::RaftLogStorage;
+use openraft::storage::{RaftLogStorage, RaftLogStorageExt};
 
 use super::testing::{blank, log};
 use super::*;
+use crate::service::types::{Batch, Command, Operation};
 
 fn id(term: u64, index: u64) -> LogId<u64> {
     blank(term, index).log_id
@@ -48,4 +49,54 @@ async fn the_last_entry_that_another_log_can_have_is_found() {
         assert_eq!(found(&log, 3, 5), Some(id(2, 2)), "the last that was cut off is known");
         assert_eq!(found(&log, 1, 1), None, "cut off");
     }
+}
+
+/// Whether opening the file had to check all of it.
+fn is_checked(path: &Path) -> bool {
+    let checked = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let seen = checked.clone();
+    let mut builder = Database::builder();
+    builder.set_repair_callback(move |_| seen.store(true, std::sync::atomic::Ordering::Relaxed));
+    drop(builder.open(path).unwrap());
+    checked.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+#[tokio::test]
+async fn a_log_that_was_closed_need_not_be_checked() {
+    let (directory, log) = log(&[1, 1], false).await;
+    let path = directory.path().join("log.redb");
+    // A copy of what a killed process leaves.
+    let killed = directory.path().join("killed.redb");
+    std::fs::copy(&path, &killed).unwrap();
+    assert!(is_checked(&killed));
+    let another = log.clone();
+    log.close().await.unwrap();
+    assert!(!is_checked(&path));
+    assert!(another.last_stored().unwrap_err().to_string().contains("closed"));
+}
+
+#[tokio::test]
+async fn a_log_that_is_not_there_is_not_made_by_opening_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log.redb");
+    assert!(Log::open(&path, None).is_err());
+    assert!(!path.exists());
+    let made = Log::create(&path, 77, None).unwrap();
+    assert_eq!(made.number().unwrap(), Some(77));
+}
+
+#[tokio::test]
+async fn entries_that_many_bytes_have_come_after_are_known() {
+    let (_directory, mut log) = log(&[1], false).await;
+    assert_eq!(log.older_than(1), None);
+    let value = bytes::Bytes::from(vec![7; 1 << 20]);
+    for index in 1..=8 {
+        let operation = Operation::Put { key: "k".into(), value: value.clone() };
+        let commands = vec![Command { client: 1, number: index, operation }];
+        let payload = openraft::EntryPayload::Normal(Batch { commands });
+        log.blocking_append([Entry { log_id: id(1, index), payload }]).await.unwrap();
+    }
+    assert_eq!(log.older_than(3 << 20), Some(5), "6, 7 and 8 came after it");
+    log.truncate(id(1, 4)).await.unwrap();
+    assert!(log.older_than(0) < Some(4));
 }

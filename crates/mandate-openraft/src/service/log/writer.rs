@@ -18,10 +18,27 @@ pub(super) type Done = oneshot::Sender<io::Result<()>>;
 
 /// Something to write. Order is kept.
 pub(super) enum Work {
-    Append { entries: Vec<(LogId<u64>, Vec<u8>)>, flushed: LogFlushed<Kv> },
-    Vote { vote: Vec<u8>, done: Done },
-    Truncate { since: u64, done: Done },
-    Purge { upto: u64, id: Vec<u8>, done: Done },
+    Append {
+        entries: Vec<(LogId<u64>, Vec<u8>)>,
+        flushed: LogFlushed<Kv>,
+    },
+    Vote {
+        vote: Vec<u8>,
+        done: Done,
+    },
+    Truncate {
+        since: u64,
+        done: Done,
+    },
+    Purge {
+        upto: u64,
+        id: Vec<u8>,
+        done: Done,
+    },
+    /// Let go of the file, and end.
+    Close {
+        done: Done,
+    },
 }
 
 /// A transaction is committed when it has grown to this, in bytes.
@@ -48,7 +65,12 @@ pub(super) fn start(
             }
             let written = write(&database, &batch, unforced);
             if let Err(error) = &written {
-                tracing::error!(%error, "the log cannot be written");
+                tracing::error!(%error, "cannot write the log: Raft ends");
+            }
+            if batch.iter().any(|work| matches!(work, Work::Close { .. })) {
+                drop(database);
+                batch.into_iter().for_each(|work| work.tell(&written, &tail));
+                return;
             }
             batch.into_iter().for_each(|work| work.tell(&written, &tail));
             // What was not written must not be followed by what is: there would be a gap.
@@ -75,14 +97,18 @@ impl Work {
     fn is_of_clients(&self) -> bool {
         match self {
             Work::Append { entries, .. } => entries.iter().all(|(id, _)| id.index > 0),
-            Work::Vote { .. } | Work::Truncate { .. } | Work::Purge { .. } => false,
+            Work::Vote { .. } | Work::Truncate { .. } | Work::Purge { .. } | Work::Close { .. } => {
+                false
+            }
         }
     }
 
     fn bytes(&self) -> usize {
         match self {
             Work::Append { entries, .. } => entries.iter().map(|(_, bytes)| bytes.len()).sum(),
-            Work::Vote { .. } | Work::Truncate { .. } | Work::Purge { .. } => 0,
+            Work::Vote { .. } | Work::Truncate { .. } | Work::Purge { .. } | Work::Close { .. } => {
+                0
+            }
         }
     }
 
@@ -105,6 +131,7 @@ impl Work {
                 table.retain_in::<u64, _>(..=*upto, |_, _| false).map_err(other)?;
                 facts.insert(PURGED, id.as_slice()).map_err(other)?;
             }
+            Work::Close { .. } => {}
         }
         Ok(())
     }
@@ -118,7 +145,10 @@ impl Work {
                 }
                 flushed.log_io_completed(result);
             }
-            Work::Vote { done, .. } | Work::Truncate { done, .. } | Work::Purge { done, .. } => {
+            Work::Vote { done, .. }
+            | Work::Truncate { done, .. }
+            | Work::Purge { done, .. }
+            | Work::Close { done } => {
                 let _ = done.send(result);
             }
         }

@@ -14,6 +14,7 @@ fn kafka() -> Grants {
         heartbeat: ms(2000),
         barrier: ms(8000),
         fenced: true,
+        renews_through_joins: false,
         delivery: Delivery::Anyone,
     }
 }
@@ -23,12 +24,21 @@ fn error(config: Config, grants: Grants) -> alloc::string::String {
 }
 
 #[test]
-fn by_default_a_leader_counts_on_a_fifth_of_a_session_and_the_next_waits_for_that() {
+fn by_default_a_leader_counts_on_half_a_session_and_the_next_waits_for_that() {
     let plan = Config::new(ME, Mode::Exclusive).resolve(kafka()).unwrap();
-    assert_eq!(plan.threshold(), ms(1200));
-    assert_eq!(plan.interval(), ms(300));
-    assert!(plan.grace() > ms(1224) && plan.grace() < ms(1225), "T, and 1 % for each clock");
+    assert_eq!(plan.threshold(), ms(3000));
+    assert_eq!(plan.interval(), ms(750));
+    assert!(plan.grace() > ms(3060) && plan.grace() < ms(3062), "T, and 1 % for each clock");
     assert_eq!(plan.drain(), ms(4000));
+}
+
+#[test]
+fn a_long_session_makes_no_long_threshold_where_renewals_go_on_through_joins() {
+    let consumer = Grants { session: ms(45_000), renews_through_joins: true, ..kafka() };
+    let threshold = |grants| Config::new(ME, Mode::Exclusive).resolve(grants).unwrap().threshold();
+    assert_eq!(threshold(consumer), ms(3000));
+    assert_eq!(threshold(Grants { session: ms(300), ..consumer }), ms(150));
+    assert_eq!(threshold(Grants { renews_through_joins: false, ..consumer }), ms(22_500));
 }
 
 /// Section "Protocol definition": T is greater than the session timeout; with 10 s it could be 30 s.
@@ -79,7 +89,7 @@ fn what_makes_no_sense_is_refused_in_words() {
     let exclusive = Config::new(ME, Mode::Exclusive);
     assert!(error(exclusive.with_drain(ms(8000)), kafka()).contains("waits for a release"));
     assert!(error(exclusive.with_allowance(300), kafka()).contains("200 parts"));
-    assert!(error(exclusive.with_interval(ms(700)), kafka()).contains("at least 2 times"));
+    assert!(error(exclusive.with_interval(ms(1600)), kafka()).contains("at least 2 times"));
     assert!(error(exclusive.with_interval(ms(0)), kafka()).contains("the interval"));
     assert!(error(exclusive.with_drain(ms(0)), kafka()).contains("drain"));
     let gaps = Config::new(ME, Mode::NonExclusive).with_grace(ms(1));

@@ -16,6 +16,8 @@ pub const SENDS: usize = 64;
 pub(super) struct Claim {
     pub(super) term: Term,
     pub(super) began: Instant,
+    /// When the write that goes before it was durable, so that it was sent.
+    pub(super) sent_since: Option<Instant>,
     pub(super) holds: bool,
     /// When the last claims were sent, by name.
     sends: VecDeque<(ClaimId, Instant)>,
@@ -26,10 +28,11 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    pub(super) fn new(term: Term, now: Instant) -> Self {
+    pub(super) fn new(term: Term, is_sent: bool, now: Instant) -> Self {
         Claim {
             term,
             began: now,
+            sent_since: is_sent.then_some(now),
             holds: false,
             sends: VecDeque::new(),
             answered: BTreeMap::new(),
@@ -65,9 +68,12 @@ impl Claim {
     }
 
     /// Until when `others` other members are bound that grant `sure` each, reckoned from when we
-    /// sent what they answered. Our own promise binds for as long as we claim.
+    /// sent what they answered. Our own promise binds for as long as we claim; where it is all that there is, it counts from
+    /// the last claim, too, since what acts on it may outlive us, and our next incarnation waits for a lease.
     pub(super) fn bound_until(&self, others: usize, sure: Duration) -> Option<Instant> {
-        let Some(last) = others.checked_sub(1) else { return Some(self.next + sure) };
+        let Some(last) = others.checked_sub(1) else {
+            return self.sends.back().map(|(_, sent)| *sent + sure);
+        };
         let mut sent: Vec<_> = self.answered.values().copied().collect();
         sent.sort_unstable_by(|a, b| b.cmp(a));
         sent.get(last).map(|sent| *sent + sure)

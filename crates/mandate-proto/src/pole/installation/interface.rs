@@ -6,6 +6,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::MAX_LEASE;
+use super::agreement::ConfigDigest;
 use crate::identity::{Lifetime, MemberId, Term};
 use crate::machine;
 
@@ -48,6 +49,40 @@ pub struct Config {
     /// After how long a claim is given up that no quorum promises: longer than a round trip and a
     /// write take, and at least a lease.
     pub give_up: Duration,
+    /// A rule that is left out, so that a harness can show that it notices; `None` in every real member.
+    pub without: Option<Safeguard>,
+}
+
+impl Config {
+    /// What all members must have alike.
+    pub fn digest(&self) -> ConfigDigest {
+        ConfigDigest::of(&self.members, self.guarantee)
+    }
+
+    pub(super) fn keeps(&self, safeguard: Safeguard) -> bool {
+        self.without != Some(safeguard)
+    }
+}
+
+/// Rules that keep a group safe or alive, and that the simulator leaves out one at a time: each must be missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Safeguard {
+    /// Votes count only among members with the same [`ConfigDigest`].
+    ConfigDigest,
+    /// What a member promised itself binds its next incarnation.
+    OwnPromise,
+    /// Another incarnation of a leader is another claimant.
+    Incarnation,
+    /// A member that has recovered waits for the longest lease that was reported.
+    LongestLease,
+    /// A leader ends its own mandate before it frees those who promised it.
+    EndBeforeRelease,
+    /// A claim is given up some time after it was *sent*, and later each time that none found a quorum.
+    GrowingPatience,
+    /// A member whose disk went back to an older state is told so, and has no vote until it has recovered.
+    WentBack,
+    /// A leader that falls silent is suspected.
+    Silence,
 }
 
 /// What a start needs from outside.
@@ -58,6 +93,10 @@ pub struct Boot {
     /// Whether the member takes part for the first time. Without that, and without a disk, it has
     /// no vote until it has recovered.
     pub is_new: bool,
+    /// Whether the group's members or guarantee were changed since what is on disk was written, or this member is
+    /// new in such a group. It has no vote then until all others have told it what they promised: quorums of the
+    /// old list and of the new one need not share a member.
+    pub is_changed: bool,
     /// A random number that no other life of this member has.
     pub lifetime: Lifetime,
 }
@@ -76,6 +115,9 @@ pub struct Promised {
     /// It was not made but recovered, after the disk was lost: it binds towards everyone, the
     /// leader it names included, since another lease may have been granted before the loss.
     pub recovered: bool,
+    /// The member promised this to itself, and has ended in good order since: nothing acts on it any more.
+    #[serde(default)]
+    pub released: bool,
 }
 
 impl Promised {
@@ -86,6 +128,7 @@ impl Promised {
         life: Lifetime::new(0),
         lease: Duration::ZERO,
         recovered: false,
+        released: false,
     };
 
     /// Whether this is what `leader` was promised for `term`.
@@ -95,13 +138,16 @@ impl Promised {
 }
 
 /// Names a claim. The life tells claims apart that a member made before and after it lost its disk:
-/// terms alone might repeat then, and an old answer or release must not be taken for a new one.
+/// terms alone might repeat then, and an old answer or release must not be taken for a new one. The digest
+/// is in it, and so in every promise: who answers has compared it with its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClaimId {
     /// The claimant's life.
     pub life: Lifetime,
     /// Rises with every claim of that life.
     pub count: u64,
+    /// Among which members, and for which guarantee, the claimant counts votes.
+    pub config: ConfigDigest,
 }
 
 /// A claim that was given back.
@@ -159,6 +205,8 @@ pub enum Message {
         life: Lifetime,
         /// For how many-th time; answered with it.
         round: u32,
+        /// Who has another does not answer.
+        config: ConfigDigest,
     },
     /// This.
     Report {
@@ -170,6 +218,11 @@ pub enum Message {
         by: Lifetime,
         /// What the sender has promised; `None` if it has lost its disk as well.
         promised: Option<Promised>,
+    },
+    /// Your disk went back: you had promised this term before, and say that you have not.
+    Behind {
+        /// The term.
+        term: Term,
     },
 }
 
@@ -183,6 +236,9 @@ pub enum Input {
     },
     /// Give the mandate back, or stop claiming.
     Resign,
+    /// The same, and write down that nothing acts on it any more: the process ends in good order, and its
+    /// next incarnation need not wait for a lease.
+    Stop,
     /// Give it back, and have this member claim the next term.
     Transfer {
         /// The successor.
@@ -231,6 +287,22 @@ pub enum Event {
         /// No term up to this one will be promised.
         term: Term,
     },
+    /// Our disk went back to an older state: another remembers a higher term that we have promised. We have no
+    /// vote until we have recovered.
+    WentBack {
+        /// Who remembers.
+        by: MemberId,
+        /// What we had promised.
+        term: Term,
+    },
+    /// A member that we count among ours counts votes among other members, or for another guarantee: it
+    /// is refused.
+    Differs {
+        /// Which.
+        member: MemberId,
+        /// What it says.
+        config: ConfigDigest,
+    },
 }
 
 /// Why a mandate ended.
@@ -246,7 +318,7 @@ pub enum Reason {
     Expired,
     /// No quorum promised it in time.
     NoQuorum,
-    /// It was not even claimed: we have lost our disk and have no vote yet.
+    /// It was not even claimed: we have lost our disk and have no vote yet, or have lost it just now.
     NoVote,
 }
 

@@ -25,7 +25,17 @@
 //!
 //! A member that was restarted waits for a full lease before it promises again: it does not know
 //! when the promise on its disk was last renewed. The lease is stored with the promise, so that a
-//! shorter one in the configuration does not shorten the wait.
+//! shorter one in the configuration does not shorten the wait. That holds for what it promised itself, too: what
+//! acts on a mandate (a guarded command, a holder beside a daemon) may outlive the process that held it, until its
+//! deadline. So a leader that crashed and is back waits a lease like everyone else, and its next incarnation is
+//! another claimant to those who promised the one before. Only if it ended in good order ([`Input::Stop`]) does it
+//! not wait: it has written down that nothing acts on its promise any more.
+//!
+//! # Different configurations
+//!
+//! Votes count among members with the same list and guarantee only; see [`ConfigDigest`]. A member that has never
+//! promised anything and hears that another member of its list has a different configuration has no vote until that
+//! is settled: in a group that starts with two lists, each might have a quorum.
 //!
 //! A member that has lost its disk has no vote: it may have promised anything. It gets it back when
 //! all others have told it what they promised (the module `recovery` says why all), or when an
@@ -60,15 +70,20 @@ use crate::machine::{Effects, Machine};
 use crate::oracle::quorum;
 use crate::time::Instant;
 
+mod agreement;
 mod claim;
 mod interface;
+mod patience;
 mod recovery;
 
+pub use agreement::ConfigDigest;
 use claim::Claim;
 pub use claim::SENDS;
 pub use interface::{
     Boot, ClaimId, Config, Effect, Event, Freed, Guarantee, Input, Message, Promised, Reason,
+    Safeguard,
 };
+use patience::Patience;
 use recovery::Recovery;
 
 /// No lease is longer: a claim that asks for more is refused, lest a wrong number block a group.
@@ -91,6 +106,12 @@ pub struct Installation {
     highest: Term,
     freed: Option<Freed>,
     claims: u64,
+    digest: ConfigDigest,
+    /// Another member of our list is known to have a different configuration.
+    is_disputed: bool,
+    patience: Patience,
+    /// How often this incarnation has begun to recover.
+    recoveries: u32,
 }
 
 impl Installation {
@@ -105,26 +126,35 @@ impl Installation {
         config.members.push(config.me);
         config.members.sort_unstable();
         config.members.dedup();
-        if boot.stored.is_none() && boot.is_new {
-            effects.push(Effect::Persist(Promised::NOTHING));
-        }
         let promised = boot.stored.unwrap_or(Promised::NOTHING);
-        // What we promised ourselves ended with the life that held it.
+        let is_over = promised.released || !config.keeps(Safeguard::OwnPromise);
         let is_own = promised.to == Some(config.me);
-        let waits = if is_own { Duration::ZERO } else { promised.lease };
+        let waits = if is_own && is_over { Duration::ZERO } else { promised.lease };
         let is_lost = boot.stored.is_none() && !boot.is_new;
+        let recovery = if boot.is_changed {
+            Some(Recovery::of_changed(promised, boot.lifetime, now))
+        } else {
+            is_lost.then(|| Recovery::new(boot.lifetime, 0, now))
+        };
         let mut member = Installation {
             life: boot.lifetime,
             promised,
             bound_until: now + waits,
-            recovery: is_lost.then(|| Recovery::new(boot.lifetime, now)),
+            recovery,
             claim: None,
             wants: None,
             highest: promised.term,
             freed: None,
             claims: 0,
+            digest: config.digest(),
+            is_disputed: false,
+            patience: Patience::default(),
+            recoveries: 0,
             config,
         };
+        if boot.stored.is_none() && boot.is_new && !boot.is_changed {
+            member.persist(now, effects);
+        }
         member.ask(now, effects);
         member
     }
@@ -153,9 +183,30 @@ impl Installation {
         self.highest.max(self.promised.term)
     }
 
-    /// Whether this member may promise anything: it has its disk, or has recovered.
+    /// Whether this member may promise anything: it has its disk, or has recovered; and it does not stand before
+    /// its first promise in a group that is not configured alike.
     pub fn has_vote(&self) -> bool {
-        self.recovery.is_none()
+        self.recovery.is_none() && !(self.is_disputed && self.promised.term == Term::NONE)
+    }
+
+    /// What this member's configuration comes to.
+    pub fn digest(&self) -> ConfigDigest {
+        self.digest
+    }
+
+    /// Whether another member of our list is known to have a different configuration.
+    pub fn set_disputed(&mut self, is_disputed: bool) {
+        self.is_disputed = is_disputed && self.config.keeps(Safeguard::ConfigDigest);
+    }
+
+    /// Somebody is known to lead: claims are as patient as at first again.
+    pub fn led(&mut self) {
+        self.patience.led();
+    }
+
+    /// How long the last write to this member's disk took.
+    pub fn write_took(&self) -> Duration {
+        self.patience.took()
     }
 
     /// Whether this member claims a term, or will as soon as it is free to.
@@ -189,13 +240,14 @@ impl Installation {
             effects.push(Effect::Tell(Event::Lost { term, reason: Reason::NoVote }));
             return;
         }
-        if !self.may_promise(self.config.me, now) {
+        if !self.may_promise((self.config.me, self.life), now) {
             self.wants = Some(epoch);
             return;
         }
         self.wants = None;
         self.promise(term, (self.config.me, self.life), Duration::ZERO, now, effects);
-        self.claim = Some(Claim::new(term, now));
+        let is_sent = !self.config.keeps(Safeguard::GrowingPatience) || !self.patience.is_writing();
+        self.claim = Some(Claim::new(term, is_sent, now));
         self.send_claim(now, effects);
         self.check_held(now, effects);
     }
@@ -203,7 +255,7 @@ impl Installation {
     fn send_claim(&mut self, now: Instant, effects: &mut Effects<Effect>) {
         let Some(claim) = &mut self.claim else { return };
         self.claims += 1;
-        let id = ClaimId { life: self.life, count: self.claims };
+        let id = ClaimId { life: self.life, count: self.claims, config: self.digest };
         let lease = self.config.guarantee.lease();
         let pause = match self.config.guarantee {
             Guarantee::Leased { .. } if claim.holds => lease / 3,
@@ -222,12 +274,23 @@ impl Installation {
         }
     }
 
-    /// Whether we are free to promise: not bound to another. A claim of our own does not bind us
-    /// before it holds; after that [`mandate`](Self::mandate) does.
-    fn may_promise(&self, to: MemberId, now: Instant) -> bool {
-        let free = [Some(to), Some(self.config.me)].contains(&self.promised.to);
+    /// Whether we are free to promise: not bound to another, or to another incarnation. A claim of our own does
+    /// not bind us before it holds; after that [`mandate`](Self::mandate) does.
+    fn may_promise(&self, (to, life): (MemberId, Lifetime), now: Instant) -> bool {
+        let is_to = |id, life, rule| {
+            let same_life = self.promised.life == life || !self.config.keeps(rule);
+            self.promised.to == Some(id) && same_life
+        };
+        let free = is_to(to, life, Safeguard::Incarnation)
+            || is_to(self.config.me, self.life, Safeguard::OwnPromise);
         let bound = !free || self.promised.recovered;
         self.has_vote() && !(bound && now < self.bound_until)
+    }
+
+    /// Writes down what is promised.
+    fn persist(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        self.patience.writes(now);
+        effects.push(Effect::Persist(self.promised));
     }
 
     /// Promises, durably before anything that follows in the effects; for as long as the other
@@ -241,10 +304,11 @@ impl Installation {
         effects: &mut Effects<Effect>,
     ) {
         let lease = self.config.guarantee.lease().max(relied_on);
-        let promised = Promised { term, to: Some(to), life, lease, recovered: false };
+        let promised =
+            Promised { term, to: Some(to), life, lease, recovered: false, released: false };
         if self.promised != promised {
             self.promised = promised;
-            effects.push(Effect::Persist(promised));
+            self.persist(now, effects);
         }
         self.bound_until = self.bound_until.max(now + lease);
     }
@@ -259,7 +323,7 @@ impl Installation {
         let promised = self.promised.term;
         let renews = self.promised.is_to(from, term) && self.promised.life == id.life;
         let free = renews || term > promised && !self.is_sure(now);
-        if !(free && self.may_promise(from, now)) || lease > MAX_LEASE {
+        if !(free && self.may_promise((from, id.life), now)) || lease > MAX_LEASE {
             let message = Message::Refuse { term, promised };
             effects.push(Effect::Send { to: from, message });
             return;
@@ -286,6 +350,7 @@ impl Installation {
             && let Some(claim) = &mut self.claim
         {
             claim.holds = true;
+            self.patience.led();
             effects.push(Effect::Tell(Event::Installed { term: claim.term }));
         }
     }
@@ -306,7 +371,9 @@ impl Installation {
     /// Ends our claim and frees everyone who has promised it.
     fn release(&mut self, reason: Reason, next: Option<MemberId>, effects: &mut Effects<Effect>) {
         let term = self.claim.as_ref().map(|claim| claim.term);
-        self.lose(reason, effects);
+        if self.config.keeps(Safeguard::EndBeforeRelease) || next.is_none() {
+            self.lose(reason, effects);
+        }
         if let Some(term) = term {
             let life = self.life;
             self.freed = Some(Freed { term, by: self.config.me, life });
@@ -368,11 +435,40 @@ impl Installation {
         }
     }
 
-    /// When to give up a claim that no quorum promises. Two claimants that each bind a part of the
-    /// group would otherwise renew these promises, and keep each other out, for ever.
+    /// When to give up a claim that no quorum promises; not before it was sent. Two claimants that each
+    /// bind a part of the group would otherwise renew these promises, and keep each other out, without end.
     fn gives_up(&self, claim: &Claim) -> Option<Instant> {
-        let patience = self.config.guarantee.lease().max(self.config.give_up);
-        (!claim.holds).then_some(claim.began + patience)
+        let least = self.config.guarantee.lease().max(self.config.give_up);
+        if !self.config.keeps(Safeguard::GrowingPatience) {
+            return (!claim.holds).then_some(claim.began + least);
+        }
+        let sent = claim.sent_since.filter(|_| !claim.holds)?;
+        Some(sent + self.patience.of(least))
+    }
+
+    /// The process ends in good order: what we promised ourselves in this incarnation is over.
+    fn stop(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        self.release(Reason::Resigned, None, effects);
+        let is_ours = self.promised.to == Some(self.config.me) && self.promised.life == self.life;
+        if is_ours && !self.promised.released {
+            self.promised.released = true;
+            self.persist(now, effects);
+        }
+    }
+
+    /// Another remembers that we promised this term: our disk went back. We may have promised anything since.
+    fn go_back(&mut self, by: MemberId, term: Term, now: Instant, effects: &mut Effects<Effect>) {
+        if term <= self.promised.term || self.recovery.is_some() {
+            return;
+        }
+        self.lose(Reason::NoVote, effects);
+        self.highest = self.highest.max(term);
+        self.recoveries += 1;
+        // Reports of an earlier recovery of this incarnation must not count in this one.
+        let round = self.recoveries << 16;
+        self.recovery = Some(Recovery::new(self.life, round, now));
+        effects.push(Effect::Tell(Event::WentBack { by, term }));
+        self.ask(now, effects);
     }
 
     /// Asks the others what they have promised, while our disk is lost.
@@ -382,7 +478,8 @@ impl Installation {
         };
         recovery.next = now + self.config.retry.max(Duration::from_millis(1));
         let Recovery { life, round, .. } = *recovery;
-        effects.push(Effect::Broadcast(Message::Ask { life, round }));
+        let message = Message::Ask { life, round, config: self.digest };
+        effects.push(Effect::Broadcast(message));
     }
 
     fn receive_report(
@@ -395,7 +492,8 @@ impl Installation {
     ) {
         let Some(recovery) = &mut self.recovery else { return };
         recovery.report(from, by, promised, now);
-        let Some(mut recovered) = recovery.outcome(self.config.members.len()) else {
+        let Some(mut recovered) = recovery.outcome(self.config.members.len(), self.config.without)
+        else {
             return self.ask(now, effects);
         };
         recovered.to = recovered.to.filter(|to| *to != self.config.me);
@@ -403,7 +501,7 @@ impl Installation {
         self.recovery = None;
         self.promised = recovered;
         self.bound_until = now + recovered.lease;
-        effects.push(Effect::Persist(recovered));
+        self.persist(now, effects);
         effects.push(Effect::Tell(Event::Recovered { term: recovered.term }));
     }
 
@@ -424,6 +522,11 @@ impl Installation {
         effects: &mut Effects<Effect>,
     ) {
         match message {
+            Message::Claim { id: ClaimId { config, .. }, .. } | Message::Ask { config, .. }
+                if config != self.digest && self.config.keeps(Safeguard::ConfigDigest) =>
+            {
+                effects.push(Effect::Tell(Event::Differs { member: from, config }));
+            }
             Message::Claim { term, id, lease, freed }
                 if term.is_plausible_after(self.highest()) =>
             {
@@ -448,8 +551,9 @@ impl Installation {
             Message::Release { term, life, next } if term.is_plausible_after(self.highest()) => {
                 self.receive_release(Freed { term, by: from, life }, next, now, effects);
             }
-            Message::Ask { life, round } => {
-                let promised = self.has_vote().then_some(self.promised);
+            Message::Ask { life, round, .. } => {
+                let known = self.recovery.as_ref().is_none_or(|recovery| recovery.own.is_some());
+                let promised = known.then_some(self.promised);
                 let message = Message::Report { life, round, by: self.life, promised };
                 effects.push(Effect::Send { to: from, message });
             }
@@ -461,7 +565,13 @@ impl Installation {
                     self.receive_report(from, by, promised, now, effects);
                 }
             }
-            Message::Claim { .. } | Message::Refuse { .. } | Message::Release { .. } => {}
+            Message::Behind { term } if term.is_plausible_after(self.highest()) => {
+                self.go_back(from, term, now, effects);
+            }
+            Message::Claim { .. }
+            | Message::Refuse { .. }
+            | Message::Release { .. }
+            | Message::Behind { .. } => {}
         }
     }
 }
@@ -477,6 +587,7 @@ impl Machine for Installation {
         match input {
             Input::Claim { epoch } => self.begin_claim(epoch, now, effects),
             Input::Resign => self.release(Reason::Resigned, None, effects),
+            Input::Stop => self.stop(now, effects),
             Input::Transfer { to } => self.transfer(to, now, effects),
             Input::Received { from, message } => {
                 if self.is_member(from) && from != self.config.me {
@@ -494,9 +605,25 @@ impl Machine for Installation {
         self.expire(now, effects);
         let Some(claim) = &self.claim else { return };
         if self.gives_up(claim).is_some_and(|end| end <= now) {
+            self.patience.fruitless();
             self.release(Reason::NoQuorum, None, effects);
         } else if claim.next <= now {
             self.send_claim(now, effects);
+        }
+    }
+
+    fn persisted(&mut self, now: Instant) {
+        self.patience.written(now);
+        if self.patience.is_writing() {
+            return;
+        }
+        let is_slow = self.patience.took() > self.config.guarantee.lease() / 8;
+        if let Some(claim) = self.claim.as_mut().filter(|claim| claim.sent_since.is_none()) {
+            claim.sent_since = Some(now);
+            // The lease counts from before the write: a claim that counts from now is worth a message.
+            if is_slow {
+                claim.next = claim.next.min(now);
+            }
         }
     }
 
@@ -511,6 +638,8 @@ impl Machine for Installation {
     }
 }
 
+#[cfg(test)]
+mod incarnations;
 #[cfg(test)]
 mod schedules;
 #[cfg(test)]

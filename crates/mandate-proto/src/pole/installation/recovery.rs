@@ -23,6 +23,12 @@
 //! a case in which a group of N has N-1 votes until the last of its members is back, or an operator
 //! says that the member is new. In a group of three, a quorum of the others is both of them anyway.
 //!
+//! # Members that were changed
+//!
+//! After a change of the list of members, made while all were stopped, a quorum of the new list need not share a member with
+//! one of the old: a term could be held twice. So every member starts like one that has lost its disk, but for what
+//! it knows itself: it asks all others of the new list, and reports what it has promised meanwhile.
+//!
 //! # Leases
 //!
 //! What it granted before the loss binds it still, and it does not know to whom: a leader of a lower
@@ -31,7 +37,7 @@
 
 use alloc::collections::BTreeMap;
 
-use super::Promised;
+use super::{Promised, Safeguard};
 use crate::identity::{Lifetime, MemberId};
 use crate::oracle::quorum;
 use crate::time::Instant;
@@ -42,6 +48,8 @@ pub(super) struct Recovery {
     pub(super) life: Lifetime,
     /// Which round of questions this is; only its answers count.
     pub(super) round: u32,
+    /// What this member knows itself: its disk is there, but the group was changed.
+    pub(super) own: Option<Promised>,
     reports: BTreeMap<MemberId, Option<Promised>>,
     /// Lives of others that have no disk either, as far as they have said.
     bereft: BTreeMap<MemberId, Lifetime>,
@@ -50,8 +58,15 @@ pub(super) struct Recovery {
 }
 
 impl Recovery {
-    pub(super) fn new(life: Lifetime, now: Instant) -> Self {
-        Recovery { life, round: 0, reports: BTreeMap::new(), bereft: BTreeMap::new(), next: now }
+    /// Of a member that has lost its disk; questions begin with this round.
+    pub(super) fn new(life: Lifetime, round: u32, now: Instant) -> Self {
+        let (reports, bereft) = Default::default();
+        Recovery { life, round, own: None, reports, bereft, next: now }
+    }
+
+    /// Of a member whose group was changed, and which has promised this itself.
+    pub(super) fn of_changed(own: Promised, life: Lifetime, now: Instant) -> Self {
+        Recovery { own: Some(own), ..Recovery::new(life, 0, now) }
     }
 
     /// Takes a report of this round by that life of another.
@@ -76,19 +91,22 @@ impl Recovery {
 
     /// What to promise from now on, once all others of a group of `size` have reported, and enough
     /// of them had something to report.
-    pub(super) fn outcome(&self, size: usize) -> Option<Promised> {
-        let known = || self.reports.values().flatten();
+    pub(super) fn outcome(&self, size: usize, without: Option<Safeguard>) -> Option<Promised> {
+        let known = || self.reports.values().flatten().chain(&self.own);
         let enough = size - quorum(size) + 1;
         if self.reports.len() < size - 1 || known().count() < enough {
             return None;
         }
         let highest = known().max_by_key(|promised| promised.term)?;
-        let lease = known().map(|promised| promised.lease).max()?;
+        let lease = match without {
+            Some(Safeguard::LongestLease) => highest.lease,
+            _ => known().map(|promised| promised.lease).max()?,
+        };
         // All others have reported, so if we promised that term to someone else, its claim is
         // reported too. We may follow whom the others follow.
         let same = |p: &Promised| (p.to, p.life) == (highest.to, highest.life);
         let agreed = known().filter(|p| p.term == highest.term).all(same);
         let to = highest.to.filter(|_| agreed);
-        Some(Promised { to, lease, recovered: true, ..*highest })
+        Some(Promised { to, lease, recovered: true, released: false, ..*highest })
     }
 }

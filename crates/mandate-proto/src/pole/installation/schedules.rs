@@ -4,22 +4,22 @@ use alloc::vec::Vec;
 
 use super::*;
 
-const LEASE: Duration = Duration::from_millis(1000);
-const LEASED: Guarantee = Guarantee::Leased { lease: LEASE, allowance_per_mille: 10 };
+pub(super) const LEASE: Duration = Duration::from_millis(1000);
+pub(super) const LEASED: Guarantee = Guarantee::Leased { lease: LEASE, allowance_per_mille: 10 };
 
-fn at(ms: u64) -> Instant {
+pub(super) fn at(ms: u64) -> Instant {
     Instant::ORIGIN + Duration::from_millis(ms)
 }
 
 /// A group, each member of which is driven by hand.
-struct Group {
-    members: Vec<Installation>,
+pub(super) struct Group {
+    pub(super) members: Vec<Installation>,
     lives: u64,
     guarantee: Guarantee,
 }
 
 impl Group {
-    fn new(size: u32, guarantee: Guarantee) -> Self {
+    pub(super) fn new(size: u32, guarantee: Guarantee) -> Self {
         let mut group = Group { members: Vec::new(), lives: 0, guarantee };
         for me in 1..=size {
             let member = group.start(me, size, true, None, at(0));
@@ -43,8 +43,9 @@ impl Group {
             guarantee: self.guarantee,
             retry: LEASE / 10,
             give_up: LEASE,
+            without: None,
         };
-        let boot = Boot { stored, is_new, lifetime: Lifetime::new(self.lives) };
+        let boot = Boot { stored, is_new, is_changed: false, lifetime: Lifetime::new(self.lives) };
         Installation::start(config, boot, now, &mut Effects::new())
     }
 
@@ -55,24 +56,34 @@ impl Group {
     }
 
     /// Starts a member again, with its disk.
-    fn restart(&mut self, me: u32, now: Instant) {
+    pub(super) fn restart(&mut self, me: u32, now: Instant) {
         let size = self.members.len() as u32;
         let stored = Some(self.member(me).promised());
         self.members[me as usize - 1] = self.start(me, size, false, stored, now);
     }
 
-    fn member(&mut self, id: u32) -> &mut Installation {
+    fn digest(&self) -> ConfigDigest {
+        self.members[0].digest()
+    }
+
+    pub(super) fn member(&mut self, id: u32) -> &mut Installation {
         &mut self.members[id as usize - 1]
     }
 
-    fn tell(&mut self, id: u32, input: Input, now: Instant) -> Vec<Effect> {
+    pub(super) fn tell(&mut self, id: u32, input: Input, now: Instant) -> Vec<Effect> {
         let mut effects = Effects::new();
         self.member(id).handle(input, now, &mut effects);
         effects.drain().collect()
     }
 
     /// Has `to` hear a message; what it answers, if anything.
-    fn hear(&mut self, to: u32, from: u32, message: Message, now: Instant) -> Option<Message> {
+    pub(super) fn hear(
+        &mut self,
+        to: u32,
+        from: u32,
+        message: Message,
+        now: Instant,
+    ) -> Option<Message> {
         let input = Input::Received { from: MemberId::new(from), message };
         self.tell(to, input, now).into_iter().find_map(|effect| match effect {
             Effect::Send { message, .. } | Effect::Broadcast(message) => Some(message),
@@ -80,30 +91,36 @@ impl Group {
         })
     }
 
-    fn claim(&mut self, id: u32, epoch: u64, now: Instant) -> Message {
+    pub(super) fn claim(&mut self, id: u32, epoch: u64, now: Instant) -> Message {
         let effects = self.tell(id, Input::Claim { epoch: Term::new(epoch) }, now);
         broadcast(effects).expect("a claim")
     }
 
     /// A claim by `from` that `to` hears and answers, and the answer arrives.
-    fn promised(&mut self, from: u32, to: u32, claim: Message, now: Instant) {
+    pub(super) fn promised(&mut self, from: u32, to: u32, claim: Message, now: Instant) {
         if let Some(answer) = self.hear(to, from, claim, now) {
             self.hear(from, to, answer, now);
         }
     }
 
     /// `asks` asks `asked`, whose answer arrives; the question that is asked then, if any.
-    fn asks(&mut self, asks: u32, asked: u32, question: Message, now: Instant) -> Option<Message> {
+    pub(super) fn asks(
+        &mut self,
+        asks: u32,
+        asked: u32,
+        question: Message,
+        now: Instant,
+    ) -> Option<Message> {
         let report = self.hear(asked, asks, question, now)?;
         self.hear(asks, asked, report, now)
     }
 
-    fn holds(&mut self, id: u32, now: Instant) -> Option<Term> {
+    pub(super) fn holds(&mut self, id: u32, now: Instant) -> Option<Term> {
         self.member(id).mandate(now).map(|(term, _)| term)
     }
 }
 
-fn broadcast(effects: Vec<Effect>) -> Option<Message> {
+pub(super) fn broadcast(effects: Vec<Effect>) -> Option<Message> {
     effects.into_iter().find_map(|effect| match effect {
         Effect::Broadcast(message) => Some(message),
         _ => None,
@@ -119,7 +136,7 @@ fn reports_from_before_a_claimants_end_do_not_count_beside_its_empty_disk() {
         let late = group.hear(2, 1, claim, at(1)).unwrap();
         group.lose_disk(2, at(2));
         let life = Lifetime::new(6);
-        let ask = Message::Ask { life, round: 0 };
+        let ask = Message::Ask { life, round: 0, config: group.digest() };
         for asked in 3..=5 {
             assert_eq!(group.asks(2, asked, ask, at(3)), None);
         }
@@ -131,7 +148,7 @@ fn reports_from_before_a_claimants_end_do_not_count_beside_its_empty_disk() {
         group.lose_disk(1, at(7));
         // p1 has nothing to report: p2 asks everyone anew, and p3 knows of term 1 by now.
         let again = group.asks(2, 1, ask, at(8)).unwrap();
-        assert_eq!(again, Message::Ask { life, round: 1 });
+        assert_eq!(again, Message::Ask { life, round: 1, config: group.digest() });
         for asked in [1, 3, 4, 5] {
             group.asks(2, asked, again, at(9));
         }
@@ -154,7 +171,7 @@ fn what_a_former_life_claimed_and_released_frees_nobody_of_the_present_one() {
         let resigned = group.tell(1, Input::Resign, at(1));
         let old_release = broadcast(resigned).unwrap();
         group.lose_disk(1, at(2));
-        let ask = Message::Ask { life: Lifetime::new(4), round: 0 };
+        let ask = Message::Ask { life: Lifetime::new(4), round: 0, config: group.digest() };
         for asked in [2, 3] {
             group.asks(1, asked, ask, at(3));
         }
@@ -182,7 +199,8 @@ fn two_members_recover_a_lost_disk_from_each_other() {
     group.promised(1, 2, claim, at(1));
     assert_eq!(group.holds(1, at(2)), Some(Term::new(3)));
     group.lose_disk(2, at(3));
-    group.asks(2, 1, Message::Ask { life: Lifetime::new(3), round: 0 }, at(4));
+    let ask = Message::Ask { life: Lifetime::new(3), round: 0, config: group.digest() };
+    group.asks(2, 1, ask, at(4));
     assert!(group.member(2).has_vote());
     assert_eq!(group.member(2).promised().term, Term::new(3));
 }

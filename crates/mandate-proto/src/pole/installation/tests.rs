@@ -22,28 +22,43 @@ fn config(me: u32, guarantee: Guarantee) -> Config {
         guarantee,
         retry: RETRY,
         give_up: RETRY * 4,
+        without: None,
     }
+}
+
+fn digest() -> ConfigDigest {
+    config(1, LEASED).digest()
 }
 
 const LEASED: Guarantee = Guarantee::Leased { lease: LEASE, allowance_per_mille: 10 };
 
 fn start(me: u32, guarantee: Guarantee) -> Installation {
-    let boot = Boot { stored: None, is_new: true, lifetime: LIFE };
-    Installation::start(config(me, guarantee), boot, at(0), &mut Effects::new())
+    let boot = Boot { stored: None, is_new: true, is_changed: false, lifetime: LIFE };
+    let mut member = Installation::start(config(me, guarantee), boot, at(0), &mut Effects::new());
+    member.persisted(at(0));
+    member
 }
 
 fn tell(member: &mut Installation, input: Input, now: Instant) -> Vec<Effect> {
     let mut effects = Effects::new();
     member.handle(input, now, &mut effects);
-    effects.drain().collect()
+    let effects: Vec<_> = effects.drain().collect();
+    // Disks take no time here.
+    let writes = effects.iter().filter(|effect| matches!(effect, Effect::Persist(_)));
+    writes.for_each(|_| member.persisted(now));
+    effects
 }
 
-fn hear(member: &mut Installation, from: u32, message: Message, now: Instant) -> Vec<Effect> {
+/// Has a member hear another that is configured like it.
+fn hear(member: &mut Installation, from: u32, mut message: Message, now: Instant) -> Vec<Effect> {
+    if let Message::Claim { id, .. } | Message::Promise { id, .. } = &mut message {
+        id.config = member.digest();
+    }
     tell(member, Input::Received { from: p(from), message }, now)
 }
 
 fn id(count: u64) -> ClaimId {
-    ClaimId { life: LIFE, count }
+    ClaimId { life: LIFE, count, config: digest() }
 }
 
 fn claim_of(term: Term) -> Message {
@@ -70,8 +85,14 @@ fn answer(to: u32, message: Message) -> Effect {
 fn a_promise_is_durable_before_it_is_said() {
     let mut member = start(2, LEASED);
     let effects = hear(&mut member, 1, claim_of(TERM), at(0));
-    let promised =
-        Promised { term: TERM, to: Some(p(1)), life: LIFE, lease: LEASE, recovered: false };
+    let promised = Promised {
+        term: TERM,
+        to: Some(p(1)),
+        life: LIFE,
+        lease: LEASE,
+        recovered: false,
+        released: false,
+    };
     let said = answer(1, Message::Promise { term: TERM, id: id(1) });
     let told = Effect::Tell(Event::Promised { to: p(1), term: TERM });
     assert_eq!(effects, [Effect::Persist(promised), said, told]);
@@ -149,10 +170,16 @@ fn a_lease_blocks_others_until_it_ends_or_is_released() {
 
 #[test]
 fn a_restarted_member_waits_a_full_lease_of_the_length_it_had_granted() {
-    let stored =
-        Some(Promised { term: TERM, to: Some(p(1)), life: LIFE, lease: LEASE, recovered: false });
+    let stored = Some(Promised {
+        term: TERM,
+        to: Some(p(1)),
+        life: LIFE,
+        lease: LEASE,
+        recovered: false,
+        released: false,
+    });
     let short = Guarantee::Leased { lease: LEASE / 10, allowance_per_mille: 10 };
-    let boot = Boot { stored, is_new: false, lifetime: LIFE };
+    let boot = Boot { stored, is_new: false, is_changed: false, lifetime: LIFE };
     let mut member = Installation::start(config(2, short), boot, at(0), &mut Effects::new());
     let higher = Message::Claim { term: Term::new(2), id: id(1), lease: LEASE, freed: None };
     let refused = answer(3, Message::Refuse { term: Term::new(2), promised: TERM });
@@ -162,14 +189,14 @@ fn a_restarted_member_waits_a_full_lease_of_the_length_it_had_granted() {
 
 #[test]
 fn a_new_member_writes_down_that_it_exists() {
-    let boot = Boot { stored: None, is_new: true, lifetime: LIFE };
+    let boot = Boot { stored: None, is_new: true, is_changed: false, lifetime: LIFE };
     let mut effects = Effects::new();
     Installation::start(config(2, LEASED), boot, at(0), &mut effects);
     assert_eq!(effects.drain().collect::<Vec<_>>(), [Effect::Persist(Promised::NOTHING)]);
 }
 
 fn without_disk(me: u32) -> (Installation, Vec<Effect>) {
-    let boot = Boot { stored: None, is_new: false, lifetime: LIFE };
+    let boot = Boot { stored: None, is_new: false, is_changed: false, lifetime: LIFE };
     let mut effects = Effects::new();
     let member = Installation::start(config(me, LEASED), boot, at(0), &mut effects);
     (member, effects.drain().collect())
@@ -186,24 +213,25 @@ fn promised(term: u64, to: Option<u32>) -> Option<Promised> {
         life: LIFE,
         lease: LEASE * 2,
         recovered: false,
+        released: false,
     })
 }
 
 #[test]
 fn a_member_without_its_disk_has_no_vote_and_asks() {
     let (mut member, asked) = without_disk(2);
-    assert_eq!(asked, [Effect::Broadcast(Message::Ask { life: LIFE, round: 0 })]);
+    assert_eq!(asked, [Effect::Broadcast(Message::Ask { life: LIFE, round: 0, config: digest() })]);
     let effects = hear(&mut member, 1, claim_of(TERM), at(9000));
     assert_eq!(effects, [answer(1, Message::Refuse { term: TERM, promised: Term::NONE })]);
     let lost = Event::Lost { term: Term::new(2), reason: Reason::NoVote };
     assert_eq!(claim(&mut member, at(9000)), [Effect::Tell(lost)]);
     // One that is in the same case has nothing to report.
-    let ask = Message::Ask { life: Lifetime::new(8), round: 0 };
+    let ask = Message::Ask { life: Lifetime::new(8), round: 0, config: digest() };
     let nothing = Message::Report { life: Lifetime::new(8), round: 0, by: LIFE, promised: None };
     assert_eq!(hear(&mut member, 1, ask, at(9000)), [answer(1, nothing)]);
     assert_eq!(
         tick(&mut member, at(9000)),
-        [Effect::Broadcast(Message::Ask { life: LIFE, round: 0 })]
+        [Effect::Broadcast(Message::Ask { life: LIFE, round: 0, config: digest() })]
     );
 }
 
@@ -226,6 +254,7 @@ fn it_recovers_once_all_others_have_reported_and_is_bound_by_what_they_say() {
         life: LIFE,
         lease: LEASE * 2,
         recovered: true,
+        released: false,
     };
     let told = Event::Recovered { term: Term::new(4) };
     assert_eq!(effects, [Effect::Persist(stored), Effect::Tell(told)]);
@@ -243,8 +272,14 @@ fn where_the_others_disagree_it_promises_that_term_to_nobody() {
     let (mut member, _) = without_disk(2);
     hear(&mut member, 1, report(promised(4, Some(1))), at(10));
     let effects = hear(&mut member, 3, report(promised(4, Some(3))), at(20));
-    let stored =
-        Promised { term: Term::new(4), to: None, life: LIFE, lease: LEASE * 2, recovered: true };
+    let stored = Promised {
+        term: Term::new(4),
+        to: None,
+        life: LIFE,
+        lease: LEASE * 2,
+        recovered: true,
+        released: false,
+    };
     assert_eq!(effects[0], Effect::Persist(stored));
     let refused = Message::Refuse { term: Term::new(4), promised: Term::new(4) };
     assert_eq!(hear(&mut member, 1, claim_of(Term::new(4)), at(9000)), [answer(1, refused)]);
@@ -255,7 +290,7 @@ fn two_of_three_without_disks_do_not_help_each_other() {
     let (mut member, _) = without_disk(2);
     // The other has no disk either: all are asked anew, and it may say so again.
     let asked = hear(&mut member, 1, report(None), at(10));
-    assert_eq!(asked, [Effect::Broadcast(Message::Ask { life: LIFE, round: 1 })]);
+    assert_eq!(asked, [Effect::Broadcast(Message::Ask { life: LIFE, round: 1, config: digest() })]);
     for (from, promised) in [(1, None), (3, promised(4, Some(3)))] {
         let by = Lifetime::new(5);
         let report = Message::Report { life: LIFE, round: 1, by, promised };
@@ -365,7 +400,8 @@ fn a_promise_binds_for_as_long_as_the_leader_relies_on_it() {
             to: Some(p(1)),
             life: LIFE,
             lease: LEASE,
-            recovered: false
+            recovered: false,
+            released: false,
         })
     );
     let higher = Message::Claim { term: Term::new(2), id: id(1), lease: LEASE / 10, freed: None };
@@ -496,7 +532,7 @@ fn answers_to_claims_of_another_time_or_term_count_for_nothing() {
         hear(&mut leader, 2, Message::Promise { term: Term::new(9), id: id(1) }, at(1)).is_empty()
     );
     assert!(hear(&mut leader, 2, Message::Promise { term: TERM, id: id(99) }, at(1)).is_empty());
-    let former = ClaimId { life: Lifetime::new(1), count: 1 };
+    let former = ClaimId { life: Lifetime::new(1), count: 1, config: digest() };
     assert!(hear(&mut leader, 2, Message::Promise { term: TERM, id: former }, at(1)).is_empty());
     assert!(hear(&mut leader, 77, Message::Promise { term: TERM, id: id(1) }, at(1)).is_empty());
     assert_eq!(leader.mandate(at(2)), None);

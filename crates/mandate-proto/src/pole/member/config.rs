@@ -8,7 +8,7 @@ use crate::detector::configurator::{Bounds, InvalidRequest, Plan};
 use crate::detector::planner::Wanted;
 use crate::identity::MemberId;
 use crate::oracle::{Oracle, Preference};
-use crate::pole::installation::{self, Guarantee, MAX_LEASE};
+use crate::pole::installation::{self, ConfigDigest, Guarantee, MAX_LEASE, Safeguard};
 use crate::pole::selection::{self, Rules};
 
 /// The most members of a group. Every member pings every other, and an election costs up to
@@ -37,6 +37,7 @@ pub struct Config {
     pub(super) rules: Rules,
     pub(super) moves: Option<Moves>,
     pub(super) wanted: Option<Wanted>,
+    pub(super) without: Option<Safeguard>,
 }
 
 /// Why a configuration was refused. Nothing was changed.
@@ -115,6 +116,7 @@ impl Config {
             rules: Rules::default(),
             moves: None,
             wanted: None,
+            without: None,
         };
         config.replan(interval, detect)?;
         Ok(config)
@@ -215,6 +217,18 @@ impl Config {
         Ok(self)
     }
 
+    /// Leaves a rule out, so that a harness can show that it notices. Never in a real member.
+    #[must_use]
+    pub fn without(mut self, safeguard: Option<Safeguard>) -> Self {
+        self.without = safeguard;
+        self
+    }
+
+    /// What all members must have alike: the list of members, and the guarantee.
+    pub fn digest(&self) -> ConfigDigest {
+        ConfigDigest::of(&self.members, self.guarantee)
+    }
+
     pub(super) fn replan(
         &mut self,
         interval: Duration,
@@ -297,6 +311,14 @@ impl Config {
         noticed + (self.patience() + self.timeout + delay.saturating_mul(8)).saturating_mul(3)
     }
 
+    /// How long it takes from the crash of a leader until another leads, in a group that is well, where messages take up to
+    /// `delay`, writes and wake-ups included: its silence must be noticed and its lease be over, then everyone that is
+    /// not suspected proposes, and a quorum promises.
+    pub fn fails_over_within(&self, delay: Duration) -> Duration {
+        let lease = self.guarantee.lease();
+        self.detect.max(lease + lease / 16) + delay.saturating_mul(8)
+    }
+
     /// How long a member that does not answer pings is still taken for one that does: two may be
     /// lost, and the answer to a third be under way.
     pub fn answers_within(&self) -> Duration {
@@ -319,6 +341,7 @@ impl Config {
             guarantee: self.guarantee,
             retry: self.interval.min(self.timeout),
             give_up: self.timeout.saturating_mul(2),
+            without: self.without,
         }
     }
 }

@@ -43,9 +43,7 @@ impl Member {
             return;
         }
         let promised = self.installation.promised();
-        // The same term, if not to the same member: then another claim for it, perhaps ours, came
-        // to nothing. What counts is that no lower term can follow, also after a restart.
-        if promised.term == term && self.installation.has_vote() {
+        if self.may_follow(term) {
             match &mut self.phase {
                 Phase::Following(following) if following.term == term => {
                     if following.heartbeat(beat, now) {
@@ -68,9 +66,24 @@ impl Member {
             effects.push(Effect::Send { to: from, message: Message::Installation(message) });
         } else if matches!(self.phase, Phase::Waiting { .. } | Phase::Electing) {
             // There is a leader; its claim will follow.
-            self.phase = Phase::Awaiting { leader: from, until: now + self.config.patience() };
+            self.phase = Phase::Awaiting { leader: from, until: now + self.patience() };
             self.select(selection::Input::Follow { epoch: term, leader: from }, now, effects);
         }
+    }
+
+    /// Whether a leader of this term can be followed: it is the highest on our disk. Not necessarily promised to that
+    /// member: then another claim for it, perhaps ours, came to nothing. What counts is that no lower term can follow,
+    /// also after a restart. Without a vote there is nothing to go by but what was heard: better to name the leader
+    /// that is heard than none.
+    fn may_follow(&self, term: Term) -> bool {
+        if self.installation.has_vote() {
+            return self.installation.promised().term == term;
+        }
+        let following = match &self.phase {
+            Phase::Following(following) => following.term,
+            _ => self.suspected_in,
+        };
+        term >= self.installation.highest().max(following)
     }
 
     pub(super) fn follow(
@@ -132,7 +145,8 @@ impl Member {
 
     fn make_ping(&mut self, now: Instant) -> Message {
         let (number, requests) = (self.pings.next(now), self.figures.requests);
-        Message::Ping { number, requests, interval: self.quality.asked() }
+        let (interval, config) = (self.quality.asked(), self.installation.digest());
+        Message::Ping { number, requests, interval, config }
     }
 
     pub(super) fn receive_ping(
@@ -148,7 +162,16 @@ impl Member {
         let standing = wanted.then(|| self.standing(Occasion::BeforeResignation, now));
         let standing = standing.and_then(Result::ok);
         let (requests, has_vote) = (self.figures.requests, self.has_vote());
-        let message = Message::Pong { number, requests, life: self.life, has_vote, standing };
+        let (config, promised) = (self.installation.digest(), self.installation.promised().term);
+        let message = Message::Pong {
+            number,
+            requests,
+            life: self.life,
+            has_vote,
+            standing,
+            config,
+            promised,
+        };
         effects.push(Effect::Send { to: from, message });
     }
 
@@ -192,6 +215,7 @@ impl Member {
     /// Pings that are due, and what became of earlier ones.
     pub(super) fn handle_pings(&mut self, now: Instant, effects: &mut Effects<Effect>) {
         if self.next_ping <= now {
+            self.settle_differences(now);
             self.ping(now, effects);
         }
         while let Some(probed) = self.pings.next_probe(now) {

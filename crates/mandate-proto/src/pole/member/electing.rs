@@ -5,7 +5,7 @@ use super::{Cause, Effect, Member, Message, Phase};
 use crate::identity::{MemberId, Term};
 use crate::machine::{Effects, Machine};
 use crate::oracle::NoScore;
-use crate::pole::installation;
+use crate::pole::installation::{self, Reason};
 use crate::pole::selection::{self, Ended};
 use crate::time::Instant;
 
@@ -61,7 +61,7 @@ impl Member {
             self.phase = Phase::Claiming;
             self.install(installation::Input::Claim { epoch }, now, effects);
         } else {
-            self.phase = Phase::Awaiting { leader, until: now + self.config.patience() };
+            self.phase = Phase::Awaiting { leader, until: now + self.patience() };
         }
     }
 
@@ -77,6 +77,9 @@ impl Member {
         now: Instant,
         effects: &mut Effects<Effect>,
     ) {
+        if matches!(cause, Cause::NotInstalled | Cause::Lost(Reason::NoQuorum)) {
+            self.setbacks += 1;
+        }
         self.phase = Phase::Electing;
         self.draft(cause, now);
         self.tell_state(now, effects);

@@ -69,6 +69,11 @@ impl Following {
         true
     }
 
+    /// Trusts the leader until then, whatever it does: what a member does whose watch was left out on purpose.
+    pub(super) fn excuse(&mut self, until: Instant) {
+        self.detector.extend(until);
+    }
+
     /// For how long nothing fresh was heard.
     pub(super) fn silent_for(&self, now: Instant) -> Duration {
         now - self.heard

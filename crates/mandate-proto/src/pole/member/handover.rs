@@ -1,9 +1,12 @@
 //! Giving leadership up: by resignation, to a chosen successor, or because another would serve better.
+//!
+//! A leader that hands over first tells everyone why ([`Message::Handover`]): the release that follows, and the
+//! successor's claim, say only that it did. Nothing is decided by it, and who does not hear it knows less.
 
-use super::{Cause, Effect, Event, Member, NoTransfer, Phase};
-use crate::identity::MemberId;
+use super::{Advice, Cause, Effect, Event, Handover, Member, Message, NoTransfer, Phase};
+use crate::identity::{MemberId, Term};
 use crate::machine::Effects;
-use crate::oracle::Occasion;
+use crate::oracle::{Occasion, rank_standings};
 use crate::pole::installation;
 use crate::time::Instant;
 
@@ -11,12 +14,17 @@ impl Member {
     /// The leader has given its term back.
     pub(super) fn released(
         &mut self,
+        term: Term,
         next: Option<MemberId>,
         now: Instant,
         effects: &mut Effects<Effect>,
     ) {
         if matches!(self.phase, Phase::Leading { .. } | Phase::Claiming) {
             return;
+        }
+        let told = self.handed.filter(|(of, to, _)| *of == term && Some(*to) == next);
+        if let Some((.., why)) = told {
+            self.draft_handover(why, now);
         }
         match next.filter(|next| self.is_other(*next) && !self.pings.is_suspected(*next)) {
             Some(leader) => {
@@ -40,7 +48,35 @@ impl Member {
         }
     }
 
-    pub(super) fn transfer(&mut self, to: MemberId, now: Instant, effects: &mut Effects<Effect>) {
+    /// The leader says why it hands over.
+    pub(super) fn receive_handover(&mut self, from: MemberId, told: (Term, MemberId, Handover)) {
+        if let Phase::Following(following) = &self.phase
+            && (following.leader, following.term) == (from, told.0)
+        {
+            self.handed = Some(told);
+        }
+    }
+
+    /// Takes down that the leader has handed over, with what everyone would be worth in its place: members tell that
+    /// only where scores may move a leader, and one's own alone would compare nothing.
+    pub(super) fn draft_handover(&mut self, why: Handover, now: Instant) {
+        let own = self.standing(Occasion::BeforeResignation, now);
+        let own = self.config.moves.is_some().then_some((self.config.me, own));
+        let others = self.pings.standings().map(|(id, measured)| (id, Ok(measured)));
+        let compared = rank_standings(&self.config.oracle, others.chain(own));
+        self.draft(why.cause(), now);
+        if let Some(draft) = &mut self.draft {
+            draft.hand_over(why, compared);
+        }
+    }
+
+    pub(super) fn transfer(
+        &mut self,
+        to: MemberId,
+        why: Handover,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
         let reason = if !self.is_other(to) {
             NoTransfer::NotAMember
         } else if !matches!(self.phase, Phase::Leading { .. }) || self.mandate(now).is_none() {
@@ -51,8 +87,11 @@ impl Member {
             NoTransfer::NoVote
         } else {
             let until = now + self.config.timeout.saturating_mul(2);
+            if let Some((term, _)) = self.mandate(now) {
+                effects.push(Effect::Broadcast(Message::Handover { term, to, why }));
+            }
             self.phase = Phase::Awaiting { leader: to, until };
-            self.draft(Cause::Released, now);
+            self.draft_handover(why, now);
             return self.install(installation::Input::Transfer { to }, now, effects);
         };
         effects.push(Effect::Tell(Event::NoTransfer { to, reason }));
@@ -79,7 +118,9 @@ impl Member {
         if let Some(advice) = advice {
             effects.push(Effect::Tell(Event::Advised(advice)));
             if !advice.shadow {
-                self.transfer(advice.to, now, effects);
+                let Advice { to, measure, present, predicted, .. } = advice;
+                let why = Handover::Better { measure, present, predicted };
+                self.transfer(to, why, now, effects);
             }
         }
     }

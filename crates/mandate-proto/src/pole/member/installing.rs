@@ -47,11 +47,18 @@ impl Member {
                     lost = None;
                     self.promised(to, term, now, effects);
                 }
-                installation::Effect::Tell(Told::Released { next, .. }) => {
-                    self.released(next, now, effects);
+                installation::Effect::Tell(Told::Released { term, next }) => {
+                    self.released(term, next, now, effects);
                 }
                 installation::Effect::Tell(Told::Recovered { .. }) => {
                     effects.push(Effect::Tell(Event::Recovered));
+                }
+                installation::Effect::Tell(Told::WentBack { term, .. }) => {
+                    let member = self.config.me;
+                    effects.push(Effect::Tell(Event::WentBack { member, term }));
+                }
+                installation::Effect::Tell(Told::Differs { member, config }) => {
+                    self.differs(member, config, now, effects);
                 }
             }
         }
@@ -89,8 +96,11 @@ impl Member {
         let former = self.former;
         let field = (self.selection.epoch(), self.field());
         self.former = Some(leader);
+        self.setbacks = 0;
+        self.installation.led();
         self.abstains_until = None;
         self.invitation = None;
+        self.handed = None;
         self.select(selection::Input::Follow { epoch: term, leader }, now, effects);
         self.tell_state(now, effects);
         if let Some(draft) = self.draft.take() {
@@ -128,8 +138,12 @@ impl Member {
         effects: &mut Effects<Effect>,
     ) {
         self.stop_leading();
-        self.phase = Phase::Awaiting { leader: to, until: now + self.config.patience() };
-        self.draft(Cause::Invited, now);
+        self.phase = Phase::Awaiting { leader: to, until: now + self.patience() };
+        // Its claim may come before the release that it follows.
+        match self.handed.filter(|(before, next, _)| *before < term && *next == to) {
+            Some((.., why)) => self.draft_handover(why, now),
+            None => self.draft(Cause::Invited, now),
+        }
         self.select(selection::Input::Follow { epoch: term, leader: to }, now, effects);
         self.tell_state(now, effects);
     }

@@ -6,13 +6,13 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::moves::{Advice, Effect as MoveEffect};
-use super::record::Record;
+use super::record::{Handover, Record};
 use crate::detector::Beat;
 use crate::detector::configurator::Infeasible;
 use crate::identity::{Lifetime, MemberId, Term};
 use crate::machine;
 use crate::oracle::Measured;
-use crate::pole::installation::{self, Promised, Reason};
+use crate::pole::installation::{self, ConfigDigest, Promised, Reason};
 use crate::pole::selection;
 
 /// What members send each other.
@@ -26,6 +26,8 @@ pub enum Message {
         requests: f64,
         /// How often the sender wants heartbeats from whoever leads, once it knows its link.
         interval: Option<Duration>,
+        /// Among which members, and for which guarantee, the sender counts votes.
+        config: ConfigDigest,
     },
     /// I am.
     Pong {
@@ -39,6 +41,11 @@ pub enum Message {
         has_vote: bool,
         /// What it would be worth as the leader in place of the present one.
         standing: Option<Measured>,
+        /// Among which members, and for which guarantee, the sender counts votes.
+        config: ConfigDigest,
+        /// The highest term that the sender has promised: who remembers a higher one knows that its disk
+        /// went back.
+        promised: Term,
     },
     /// The sender leads.
     Heartbeat {
@@ -51,6 +58,15 @@ pub enum Message {
     Selection(selection::Message),
     /// Who does.
     Installation(installation::Message),
+    /// The sender hands leadership over: why, so that everyone can explain it. Nothing is decided by it.
+    Handover {
+        /// The term that it gives back.
+        term: Term,
+        /// The successor.
+        to: MemberId,
+        /// Why.
+        why: Handover,
+    },
 }
 
 /// What the application knows of a member and an oracle may want to.
@@ -87,8 +103,17 @@ pub enum Input {
         /// The member.
         member: MemberId,
     },
+    /// This member was heard to have another configuration, by who carries messages: it is refused there and here.
+    Differs {
+        /// The member.
+        member: MemberId,
+        /// What its configuration comes to.
+        config: ConfigDigest,
+    },
     /// Give leadership up, and leave it to the others.
     Resign,
+    /// The same because the process ends, in good order: its next incarnation need not wait for a lease.
+    Stop,
     /// Hand leadership over.
     Transfer {
         /// The successor.
@@ -137,6 +162,10 @@ pub enum Cause {
     LeaderRestarted,
     /// The leader gave its term back.
     Released,
+    /// The leader was asked to hand over to this one.
+    Transferred,
+    /// The leader handed over to one that serves better, by score.
+    Moved,
     /// Who was selected held no mandate in time.
     NotInstalled,
     /// Who was selected does not answer.
@@ -202,6 +231,22 @@ pub enum Event {
     Moved(MoveEffect),
     /// The disk was lost, and this member has a vote again.
     Recovered,
+    /// A member's disk went back to an older state, this member's own perhaps: it had promised this term before and does
+    /// not know any more. It has no vote until it has recovered.
+    WentBack {
+        /// Whose.
+        member: MemberId,
+        /// What it had promised.
+        term: Term,
+    },
+    /// A member has another list of members or another guarantee than this one: neither counts the other's votes.
+    /// Told once, until they agree.
+    Differs {
+        /// Which.
+        member: MemberId,
+        /// What its configuration comes to.
+        config: ConfigDigest,
+    },
     /// The quality of detection that is wanted cannot be had on the link from the leader as it is now.
     Unachievable {
         /// The leader.

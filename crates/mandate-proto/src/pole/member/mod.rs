@@ -50,7 +50,7 @@
 //! let config = Config::new(me, [me], Duration::from_millis(330), Duration::from_secs(1))
 //!     .unwrap()
 //!     .with_oracle("latency/10ms, history".parse().unwrap());
-//! let boot = Boot { stored: None, is_new: true, lifetime: Lifetime::new(7) };
+//! let boot = Boot { stored: None, is_new: true, is_changed: false, lifetime: Lifetime::new(7) };
 //! let mut effects = Effects::new();
 //! let mut member = Member::start(config, boot, Instant::ORIGIN, &mut effects);
 //! while member.state() == State::Electing {
@@ -69,9 +69,10 @@
 //! messages of selection per round (`N (N-1)` when all notice at once), `2 (N-1)` of installation for each claim.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use core::time::Duration;
 
-use super::installation::{self, Boot, Installation};
+use super::installation::{self, Boot, ConfigDigest, Installation};
 use super::selection::{self, Selection};
 use crate::detector::Label;
 use crate::detector::quality::{Detection, Quality, Watched};
@@ -81,6 +82,7 @@ use crate::machine::{Effects, Machine};
 use crate::oracle::{Leniency, NoScore, Occasion, Standing, View};
 use crate::time::Instant;
 
+mod agreement;
 mod config;
 mod detection;
 mod electing;
@@ -100,7 +102,10 @@ pub use moves::{Advice, Effect as MoveEffect, Moves};
 use pings::Pings;
 pub use pings::SAMPLES;
 use record::Draft;
-pub use record::Record;
+pub use record::{Handover, Record};
+
+/// The wait for one that was selected doubles this often at most.
+const MAX_DOUBLINGS: u32 = 3;
 
 /// One member.
 #[derive(Clone, Debug)]
@@ -121,11 +126,17 @@ pub struct Member {
     mover: Option<Mover>,
     /// Who led last.
     former: Option<MemberId>,
+    /// Members of our list that have another configuration, and when that was last heard.
+    differing: BTreeMap<MemberId, (ConfigDigest, Instant)>,
+    /// Selections in succession whose winner did not come to lead.
+    setbacks: u32,
     /// It has resigned, and is no candidate until then.
     abstains_until: Option<Instant>,
     /// A proposal that came before we were ready.
     invitation: Option<(MemberId, selection::Message)>,
     draft: Option<Draft>,
+    /// Why the leader of that term hands over, as it has told, and to whom.
+    handed: Option<(Term, MemberId, Handover)>,
     told: State,
     selection_effects: Effects<selection::Effect>,
     installation_effects: Effects<installation::Effect>,
@@ -167,9 +178,12 @@ impl Member {
             life: boot.lifetime,
             mover: config.moves.map(Mover::new),
             former: boot.stored.and_then(|promised| promised.to),
+            differing: BTreeMap::new(),
+            setbacks: 0,
             abstains_until: None,
             invitation: None,
             draft: Some(Draft::new(Cause::Start, None, Term::NONE, now)),
+            handed: None,
             told: State::Electing,
             selection_effects: Effects::new(),
             installation_effects: Effects::new(),
@@ -218,6 +232,11 @@ impl Member {
         self.quality.detection(watched, now)
     }
 
+    /// The highest term that this member has promised.
+    pub fn promised_term(&self) -> Term {
+        self.installation.promised().term
+    }
+
     /// Whether it has a vote: its disk, or what it has recovered.
     pub fn has_vote(&self) -> bool {
         self.installation.has_vote()
@@ -261,6 +280,16 @@ impl Member {
         }
     }
 
+    /// How long one that was selected is awaited: longer each time that none came to lead, and by what its write and ours
+    /// may take.
+    fn patience(&self) -> Duration {
+        if !self.keeps(installation::Safeguard::GrowingPatience) {
+            return self.config.patience();
+        }
+        let doubled = self.config.patience().saturating_mul(1 << self.setbacks.min(MAX_DOUBLINGS));
+        doubled + self.installation.write_took().saturating_mul(3)
+    }
+
     fn is_other(&self, id: MemberId) -> bool {
         id != self.config.me && self.config.members.binary_search(&id).is_ok()
     }
@@ -293,13 +322,18 @@ impl Member {
         now: Instant,
         effects: &mut Effects<Effect>,
     ) {
+        if self.is_refused(from, &message, now, effects) {
+            return;
+        }
+        self.witness(from, &message);
         match message {
-            Message::Ping { number, requests, interval } => {
+            Message::Ping { number, requests, interval, .. } => {
                 self.quality.requests.take(from, interval);
                 self.receive_ping(from, number, requests, now, effects);
             }
-            Message::Pong { number, requests, life, has_vote, standing } => {
+            Message::Pong { number, requests, life, has_vote, standing, promised, .. } => {
                 self.pings.heard(from, requests);
+                self.compare_promises(from, (number, has_vote, promised), effects);
                 if let Some(same_life) = self.pings.lives(from, number, life) {
                     self.quality.delivered.heard(from, same_life, now);
                 }
@@ -316,6 +350,7 @@ impl Member {
                 let input = installation::Input::Received { from, message };
                 self.install(input, now, effects);
             }
+            Message::Handover { term, to, why } => self.receive_handover(from, (term, to, why)),
         }
     }
 }
@@ -332,10 +367,15 @@ impl Machine for Member {
                 }
             }
             Input::Figures(figures) => self.figures = figures,
-            Input::LinkUp { member } => self.ping_one(member, now, effects),
+            Input::LinkUp { member } => {
+                self.agrees(member);
+                self.ping_one(member, now, effects);
+            }
+            Input::Differs { member, config } => self.differs(member, config, now, effects),
             Input::LinkBroken { member } => self.pings.probe(member, now),
             Input::Resign => self.resign(now, effects),
-            Input::Transfer { to } => self.transfer(to, now, effects),
+            Input::Stop => self.install(installation::Input::Stop, now, effects),
+            Input::Transfer { to } => self.transfer(to, Handover::Asked, now, effects),
             Input::Replan { interval, detect } => self.replan(interval, detect),
         }
     }
@@ -351,10 +391,15 @@ impl Machine for Member {
         self.carry_out_installation(queue, now, effects);
         self.beat(now, effects);
         self.handle_pings(now, effects);
+        let keeps_watch = self.keeps(installation::Safeguard::Silence);
         if let Phase::Following(following) = &mut self.phase
             && following.is_silent(self.config.interval.max(following.detector().interval()), now)
         {
-            self.lose_leader(Cause::Silence, now, effects);
+            if keeps_watch {
+                self.lose_leader(Cause::Silence, now, effects);
+            } else {
+                following.excuse(now + self.config.detect);
+            }
         }
         if self.selection.deadline().is_some_and(|due| due <= now) {
             self.score(now, effects);
@@ -367,6 +412,10 @@ impl Machine for Member {
         }
         self.get_ready(now, effects);
         self.review(now, effects);
+    }
+
+    fn persisted(&mut self, now: Instant) {
+        self.installation.persisted(now);
     }
 
     fn deadline(&self) -> Option<Instant> {

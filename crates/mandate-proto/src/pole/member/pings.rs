@@ -11,7 +11,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
 
 use super::Config;
-use crate::identity::{Lifetime, MemberId};
+use crate::identity::{Lifetime, MemberId, Term};
 use crate::oracle::Measured;
 use crate::time::{Instant, nanos};
 
@@ -54,6 +54,10 @@ struct Peer {
     life: Option<Lifetime>,
     has_vote: bool,
     standing: Option<Measured>,
+    /// The highest term that it is known to have promised, and the last ping before that was known.
+    witnessed: (Term, u64),
+    /// It has answered a later ping with a lower one.
+    distrusted: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +89,8 @@ impl Pings {
             life: None,
             has_vote: false,
             standing: None,
+            witnessed: (Term::NONE, number),
+            distrusted: false,
         };
         Pings {
             peers: others.map(|id| (id, peer.clone())).collect(),
@@ -122,6 +128,45 @@ impl Pings {
         let peer = self.peers.get_mut(&from).filter(|it| was_sent && number > it.proves_above)?;
         let before = peer.life.replace(life);
         Some(before.is_none_or(|before| before == life))
+    }
+
+    /// Remembers that a member has promised a term.
+    pub(super) fn witness(&mut self, from: MemberId, term: Term) {
+        let number = self.number;
+        if let Some(peer) = self.peers.get_mut(&from).filter(|peer| term > peer.witnessed.0) {
+            peer.witnessed = (term, number);
+        }
+    }
+
+    /// Nothing that a member has promised counts as known any more: it says that it has lost its disk.
+    pub(super) fn forget_witness(&mut self, from: MemberId) {
+        let number = self.number;
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.witnessed = (Term::NONE, number);
+            peer.distrusted = false;
+        }
+    }
+
+    /// Takes what a member says that it has promised, in answer to a ping; the term that it is known to have
+    /// promised before that ping, if that is higher.
+    pub(super) fn went_back(
+        &mut self,
+        from: MemberId,
+        number: u64,
+        has_vote: bool,
+        promised: Term,
+    ) -> Option<Term> {
+        let was_sent = self.sent.iter().any(|(sent, _)| *sent == number);
+        self.witness(from, promised);
+        let peer = self.peers.get_mut(&from).filter(|_| was_sent)?;
+        let (term, since) = peer.witnessed;
+        peer.distrusted = has_vote && promised < term && (number > since || peer.distrusted);
+        peer.distrusted.then_some(term)
+    }
+
+    /// Whether a member has forgotten what it promised.
+    pub(super) fn is_distrusted(&self, member: MemberId) -> bool {
+        self.peers.get(&member).is_some_and(|peer| peer.distrusted)
     }
 
     /// Takes an answer; true if it ends a suspicion.

@@ -3,11 +3,38 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::interface::Cause;
 use crate::identity::{MemberId, Term};
-use crate::oracle::{Oracle, Ranking, View, rank_standings};
+use crate::oracle::{Measure, Oracle, Ranking, View, rank_standings};
 use crate::pole::selection::{Ended, Selection};
 use crate::time::Instant;
+
+/// Why a leader that was well handed over. The leader tells all members, so that each can explain the change.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Handover {
+    /// It was asked to: by an operator, or by the application.
+    Asked,
+    /// By score: the successor would serve better.
+    Better {
+        /// In what.
+        measure: Measure,
+        /// What the leader measured of itself.
+        present: f64,
+        /// What the successor would.
+        predicted: f64,
+    },
+}
+
+impl Handover {
+    pub(super) fn cause(self) -> Cause {
+        match self {
+            Handover::Asked => Cause::Transferred,
+            Handover::Better { .. } => Cause::Moved,
+        }
+    }
+}
 
 /// An election as one member saw it: who stood, with which scores and inputs, who won and on what,
 /// and how long each phase took.
@@ -15,6 +42,8 @@ use crate::time::Instant;
 pub struct Record {
     /// Why there was one.
     pub cause: Cause,
+    /// Why the former leader handed over, if it did.
+    pub handover: Option<Handover>,
     /// Who led before.
     pub former: Option<MemberId>,
     /// Who leads now,
@@ -25,7 +54,8 @@ pub struct Record {
     /// the ranking is of those it had heard by then. The leader's own record is the whole one.
     pub ended: Option<Ended>,
     /// All that proposed in it, the best first, with what each measured of itself; then those that
-    /// are no candidates, and why.
+    /// are no candidates, and why. If leadership was handed over, nobody proposed: then all that had said what they
+    /// would be worth in place of the former leader, as this member knew it.
     pub ranking: Ranking,
     /// Members that were suspected and so not waited for.
     pub suspected: Vec<MemberId>,
@@ -51,6 +81,8 @@ pub(super) struct Draft {
     selected: Option<(Ended, Instant, Field)>,
     /// The epoch that selection was in before: its proposals belong to another election.
     before: Term,
+    /// Why the leader handed over, and what was compared then.
+    handover: Option<(Handover, Ranking)>,
 }
 
 /// Who stood, and who was not waited for.
@@ -69,7 +101,12 @@ impl Field {
 
 impl Draft {
     pub(super) fn new(cause: Cause, former: Option<MemberId>, before: Term, now: Instant) -> Self {
-        Draft { cause, former, began: now, rounds: 0, selected: None, before }
+        Draft { cause, former, began: now, rounds: 0, selected: None, before, handover: None }
+    }
+
+    /// The leader has handed over; `compared` is what everyone would be worth in its place.
+    pub(super) fn hand_over(&mut self, why: Handover, compared: Ranking) {
+        self.handover = Some((why, compared));
     }
 
     pub(super) fn selected(&mut self, ended: Ended, field: Field, now: Instant) {
@@ -89,12 +126,15 @@ impl Draft {
         if epoch == self.before {
             field.ranking = Ranking { winner: None, candidates: Vec::new() };
         }
-        let (ended, selected, field) = match self.selected {
-            Some((ended, at, field)) => (Some(ended), at, field),
-            None => (None, now, field),
+        let handover = self.handover.as_ref().map(|(why, _)| *why);
+        let (ended, selected, field) = match (self.selected, self.handover) {
+            (Some((ended, at, field)), _) => (Some(ended), at, field),
+            (None, Some((_, ranking))) => (None, now, Field { ranking, ..field }),
+            (None, None) => (None, now, field),
         };
         Record {
             cause: self.cause,
+            handover,
             former: self.former,
             leader,
             term,

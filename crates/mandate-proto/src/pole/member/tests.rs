@@ -14,6 +14,8 @@ const MS: Duration = Duration::from_millis(1);
 const INTERVAL: Duration = Duration::from_millis(100);
 const DETECT: Duration = Duration::from_millis(300);
 const TIMEOUT: Duration = Duration::from_millis(250);
+/// The digest of no configuration that is used here.
+const OTHER: ConfigDigest = ConfigDigest::new(1);
 
 fn p(id: u32) -> MemberId {
     MemberId::new(id)
@@ -40,7 +42,7 @@ struct Subject {
 impl Subject {
     fn start(config: Config, stored: Option<Promised>, is_new: bool) -> Self {
         let mut effects = Effects::new();
-        let boot = Boot { stored, is_new, lifetime: Lifetime::new(4) };
+        let boot = Boot { stored, is_new, is_changed: false, lifetime: Lifetime::new(4) };
         let member = Member::start(config, boot, at(0), &mut effects);
         Subject { member, now: at(0), effects: effects.drain().collect() }
     }
@@ -66,7 +68,22 @@ impl Subject {
         self.effects.extend(effects.drain());
     }
 
-    fn hear(&mut self, from: u32, message: Message) {
+    /// Hears another that is configured like it.
+    fn hear(&mut self, from: u32, mut message: Message) {
+        use installation::Message as Said;
+        if let Message::Ping { config, .. }
+        | Message::Pong { config, .. }
+        | Message::Installation(
+            Said::Claim { id: ClaimId { config, .. }, .. }
+            | Said::Promise { id: ClaimId { config, .. }, .. },
+        ) = &mut message
+        {
+            *config = self.member.installation.digest();
+        }
+        self.hear_as_is(from, message);
+    }
+
+    fn hear_as_is(&mut self, from: u32, message: Message) {
         self.tell(Input::Received { from: p(from), message });
     }
 
@@ -127,11 +144,12 @@ fn pong(number: u64, has_vote: bool) -> Message {
 }
 
 fn pong_of(life: Lifetime, number: u64, has_vote: bool) -> Message {
-    Message::Pong { number, requests: 0.0, life, has_vote, standing: None }
+    let (config, promised) = (OTHER, Term::new(1000));
+    Message::Pong { number, requests: 0.0, life, has_vote, standing: None, config, promised }
 }
 
 fn claim(term: u64) -> Message {
-    let id = ClaimId { life: Lifetime::new(9), count: 1 };
+    let id = ClaimId { life: Lifetime::new(9), count: 1, config: OTHER };
     let (term, lease) = (Term::new(term), Duration::ZERO);
     Message::Installation(installation::Message::Claim { term, id, lease, freed: None })
 }
@@ -292,6 +310,58 @@ fn a_transfer_that_cannot_be_is_refused_with_the_reason() {
     }
 }
 
+/// What a follower of p3 remembers of how p2 came to lead in term 6.
+fn handed_over(told: &[Message]) -> Box<Record> {
+    let mut subject = Subject::following(config(3).with_moves(Moves::default()).unwrap());
+    subject.run_until(at(50), &[2, 3]);
+    let number = subject.member.pings.next(subject.now);
+    let score = Score::new(&[1.0]).unwrap();
+    let standing = Some(Measured { values: score, score });
+    let life = Lifetime::new(9);
+    for from in [2, 3] {
+        let (config, promised, has_vote) = (OTHER, Term::new(1000), true);
+        let pong =
+            Message::Pong { number, requests: 0.0, life, has_vote, standing, config, promised };
+        subject.hear(from, pong);
+    }
+    told.iter().for_each(|message| subject.hear(3, *message));
+    subject.hear(2, claim(6));
+    subject.hear(2, heartbeat(6, 50));
+    let elected = |event: &Event| match event {
+        Event::Elected(record) => Some(record.clone()),
+        _ => None,
+    };
+    subject.told().find_map(elected).expect("p2 leads")
+}
+
+#[test]
+fn whoever_followed_explains_a_handover_with_what_was_compared() {
+    let (measure, present, predicted) = (crate::oracle::Measure::Latency, 126.0, 88.0);
+    let better = Handover::Better { measure, present, predicted };
+    for (why, cause) in [(better, Cause::Moved), (Handover::Asked, Cause::Transferred)] {
+        let told = Message::Handover { term: Term::new(5), to: p(2), why };
+        let life = Lifetime::new(9);
+        let release = installation::Message::Release { term: Term::new(5), life, next: Some(p(2)) };
+        // Also if the claim is there before the release.
+        for told in [&[told, Message::Installation(release)][..], &[told]] {
+            let record = handed_over(told);
+            assert_eq!((record.cause, record.handover), (cause, Some(why)));
+            assert_eq!((record.former, record.leader), (Some(p(3)), p(2)));
+            let mut compared: Vec<_> =
+                record.ranking.candidates.iter().map(|candidate| candidate.id.get()).collect();
+            compared.sort_unstable();
+            assert_eq!(compared, [1, 2, 3]);
+        }
+    }
+    assert_eq!(handed_over(&[]).handover, None);
+    // Of another term, or to another member, it explains nothing.
+    for (term, to) in [(4, 2), (5, 1)] {
+        let why = Handover::Asked;
+        let told = Message::Handover { term: Term::new(term), to: p(to), why };
+        assert_eq!(handed_over(&[told]).handover, None);
+    }
+}
+
 #[test]
 fn a_member_that_is_never_to_lead_takes_part_and_is_no_candidate() {
     let mut subject = Subject::new(config(3).with_preference(Preference::Never));
@@ -312,6 +382,7 @@ fn after_a_restart_no_lower_term_is_followed_than_the_one_on_disk() {
         life: Lifetime::new(9),
         lease: Duration::ZERO,
         recovered: false,
+        released: false,
     };
     let mut subject = Subject::start(config(3), Some(stored), false);
     subject.hear(2, claim(6));
@@ -369,4 +440,78 @@ fn a_leader_that_comes_back_in_another_life_had_crashed() {
     let service = subject.member.detection(at(400)).service;
     assert_eq!((service.mistakes.count, service.detections.count), (0, 1));
     assert_eq!(service.detections.longest, DETECT);
+}
+
+#[test]
+fn who_is_configured_differently_is_refused_and_told_once() {
+    let mut subject = Subject::following(config(3));
+    let ping = Message::Ping { number: 1, requests: 0.0, interval: None, config: OTHER };
+    subject.hear_as_is(2, ping);
+    subject.hear_as_is(2, ping);
+    let told =
+        subject.told().filter(|it| matches!(it, Event::Differs { member, .. } if *member == p(2)));
+    assert_eq!(told.count(), 1);
+    assert_eq!(subject.sent().count(), 0, "no answer");
+    assert_eq!(subject.member.suspected().collect::<Vec<_>>(), [p(2)]);
+    assert!(subject.member.has_vote(), "this group has elected before");
+    // What it says besides is not taken.
+    subject.hear(2, claim(9));
+    assert_eq!(subject.sent().count(), 0);
+    // Until it is heard to agree.
+    subject.hear(2, Message::Ping { number: 2, requests: 0.0, interval: None, config: OTHER });
+    subject.hear(2, claim(9));
+    assert_eq!(subject.sent().count(), 2);
+}
+
+#[test]
+fn a_new_member_that_hears_of_another_list_has_no_vote_until_that_is_settled() {
+    let mut subject = Subject::new(config(3));
+    subject.answer_pings(&[3]);
+    subject.tell(Input::Differs { member: p(2), config: OTHER });
+    assert!(!subject.member.has_vote());
+    subject.run_until(at(2000), &[3]);
+    assert_eq!(subject.member.state(), State::Electing);
+    subject.tell(Input::LinkUp { member: p(2) });
+    assert!(subject.member.has_vote());
+}
+
+#[test]
+fn a_member_whose_disk_went_back_is_told_and_not_counted() {
+    let mut subject = Subject::following(config(3));
+    // p3 has said that it has promised term 1000; a later answer of its says that it is term 4.
+    subject.run_until(at(100), &[2]);
+    let number = subject.member.pings.next(subject.now);
+    let life = Lifetime::new(10);
+    let older = Message::Pong {
+        number,
+        requests: 0.0,
+        life,
+        has_vote: true,
+        standing: None,
+        config: OTHER,
+        promised: Term::new(4),
+    };
+    subject.hear(3, older);
+    let went_back = Event::WentBack { member: p(3), term: Term::new(1000) };
+    assert!(subject.told().any(|event| *event == went_back));
+    let behind = installation::Message::Behind { term: Term::new(1000) };
+    assert!(subject.sent().any(|message| *message == Message::Installation(behind)));
+    subject.effects.clear();
+    subject.hear(3, claim(6));
+    assert_eq!(subject.sent().count(), 0, "its claims are not promised");
+    // It asks everyone, and is trusted again.
+    let ask = installation::Message::Ask { life, round: 0, config: subject.member.config.digest() };
+    subject.hear(3, Message::Installation(ask));
+    subject.hear(3, claim(6));
+    assert_eq!(subject.sent().count(), 2);
+}
+
+#[test]
+fn a_member_without_a_vote_names_the_leader_that_it_hears() {
+    let mut subject = Subject::start(config(5), None, false);
+    subject.hear(3, heartbeat(5, 0));
+    assert_eq!(subject.member.state(), State::Following { leader: p(3), term: Term::new(5) });
+    assert!(!subject.member.has_vote());
+    subject.hear(2, heartbeat(4, 0));
+    assert_eq!(subject.member.state(), State::Following { leader: p(3), term: Term::new(5) });
 }

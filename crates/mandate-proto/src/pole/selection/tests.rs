@@ -342,3 +342,19 @@ fn messages_stay_within_the_stated_bound() {
         assert!(group.sent >= n * (n - 1));
     }
 }
+
+#[test]
+fn as_printed_a_vote_that_does_not_decide_counts_as_participation() {
+    // p3 is dead; p1 has noticed, and p2 has not and votes for it.
+    let run = |rules| {
+        let mut group = Group::new(&[Some(1.0), Some(2.0), Some(3.0)], rules);
+        group.down.insert(3);
+        group.tell(2, Input::Follow { epoch: Term::new(1), leader: p(3) });
+        group.tell(1, Input::Elect { above: Term::new(1) });
+        group.run_until(at(100_000));
+        group.elected.get(&1).copied()
+    };
+    let (when, leader, ended) = run(Rules::PAPER).expect("lines 64 and 65");
+    assert_eq!((when, leader, ended), (at(20) + T, p(1), Ended::Timeout));
+    assert_eq!(run(Rules::default()), None, "a member that follows a leader takes no part");
+}

@@ -1,4 +1,5 @@
-//! Under leases, at no instant of true time do the mandates of two members hold.
+//! Under leases, at no instant of true time do the mandates of two members hold, what outlives a member
+//! ([`holders`](super::holders)) included.
 
 use mandate_proto::pole::installation::Installation;
 
@@ -18,8 +19,29 @@ pub fn holds<O: Observer<Installation>>(world: &World<Installation, O>, host: Ho
 
 /// Asks every member now; `holds` says what it answers.
 pub fn check(size: usize, holds: impl Fn(HostIndex) -> bool) -> Result<(), String> {
+    check_all(size, holds, core::iter::empty())
+}
+
+/// The same where `orphans` are members whose former lives are acted on.
+pub fn check_all(
+    size: usize,
+    holds: impl Fn(HostIndex) -> bool,
+    mut orphans: impl Iterator<Item = HostIndex>,
+) -> Result<(), String> {
     let mut holders = (0..size).filter(|host| holds(*host));
-    match (holders.next(), holders.next()) {
+    let (first, second) = (holders.next(), holders.next());
+    match (first, orphans.next(), orphans.next()) {
+        (Some(one), Some(orphan), _) => {
+            let (one, orphan) = (Name(one), Name(orphan));
+            return Err(format!("{one} holds while a former life of {orphan} is acted on"));
+        }
+        (None, Some(one), Some(other)) => {
+            let (one, other) = (Name(one), Name(other));
+            return Err(format!("former lives of {one} and {other} are acted on at once"));
+        }
+        _ => {}
+    }
+    match (first, second) {
         (Some(one), Some(other)) => Err(format!("{} and {} hold at once", Name(one), Name(other))),
         _ => Ok(()),
     }

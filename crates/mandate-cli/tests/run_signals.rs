@@ -1,0 +1,201 @@
+//! `mandate run` and signals: commands of all kinds hear them, and so does a wrapper that has no command yet.
+//!
+//! On SQLite, where a member leads within a moment. A command that would not hear a signal is never killed in these
+//! tests (`--grace 1h`), so that one that ends has heard it.
+
+mod group;
+mod wrapper;
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use group::{mandate, within};
+use wrapper::{BOUND, Running, gone, lines, process_of, signal, spawn, wait};
+
+/// `mandate run` on a file in that directory.
+fn run(directory: &Path, command: &[&str]) -> Running {
+    let args = ["writer", "--url", "sqlite:mandate.db", "--grace", "1h"];
+    spawn(directory, "run.log", &args, command)
+}
+
+/// What a command prints, and how it ends.
+fn output(command: &[&str]) -> (String, Option<i32>) {
+    let directory = tempfile::tempdir().unwrap();
+    let output = mandate()
+        .args(["run", "writer", "--url", "sqlite:mandate.db", "--"])
+        .args(command)
+        .current_dir(directory.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    (String::from_utf8(output.stdout).unwrap(), output.status.code())
+}
+
+#[test]
+fn a_command_starts_with_no_signal_blocked_and_none_ignored_that_was_not_before() {
+    let (shown, code) = output(&["grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"]);
+    assert_eq!(code, Some(0));
+    let mask = |name: &str| {
+        let line = shown.lines().find_map(|line| line.strip_prefix(name));
+        u64::from_str_radix(line.unwrap().trim(), 16).unwrap()
+    };
+    assert_eq!(mask("SigBlk:"), 0, "{shown}");
+    // HUP, INT, QUIT, USR1, USR2, PIPE, TERM, CHLD.
+    let usual = [1, 2, 3, 10, 12, 13, 15, 17].map(|kind| 1 << (kind - 1)).iter().sum::<u64>();
+    assert_eq!(mask("SigIgn:") & usual, 0, "{shown}");
+}
+
+#[test]
+fn a_pipeline_ends_when_its_reader_does() {
+    let script = "set -o pipefail; yes | head -1; echo $?";
+    assert_eq!(output(&["bash", "-c", script]), ("y\n141\n".into(), Some(0)));
+    // A shell that writes for ever, and is told nothing but SIGPIPE.
+    let script = "sh -c 'while :; do echo y; done' | head -1";
+    assert_eq!(output(&["sh", "-c", script]), ("y\n".into(), Some(0)));
+}
+
+const PYTHON: &str = "import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(21))
+signal.signal(signal.SIGINT, lambda *_: sys.exit(22))
+open('begun', 'w').write('yes\\n')
+while True: time.sleep(1000)
+";
+
+const NODE: &str = "process.on('SIGTERM', () => process.exit(21));
+process.on('SIGINT', () => process.exit(22));
+require('fs').writeFileSync('begun', 'yes\\n');
+setInterval(() => {}, 1000000);
+";
+
+const BASH: &str = "trap 'exit 21' TERM; trap 'exit 22' INT; echo yes > begun; \
+    while :; do sleep 0.05; done";
+
+/// A shell that waits for its last command, which it did not become, because a trap is set.
+const BASH_IN_FRONT: &str = "trap 'echo asked > asked' TERM INT; echo yes > begun; sleep 1000";
+
+#[test]
+fn commands_of_all_kinds_hear_that_they_are_asked_to_end() {
+    let cases: [(&[&str], i32, i32); 4] = [
+        (&["bash", "-c", BASH], 21, 22),
+        (&["python3", "-c", PYTHON], 21, 22),
+        (&["node", "-e", NODE], 21, 22),
+        // Its own child hears it too: they are one process group.
+        (&["bash", "-c", BASH_IN_FRONT], 128 + 15, 128 + 2),
+    ];
+    for (command, terminated, interrupted) in cases {
+        for (kind, code) in [("-TERM", terminated), ("-INT", interrupted)] {
+            let directory = tempfile::tempdir().unwrap();
+            let member = run(directory.path(), command);
+            within(BOUND, "the command has begun", || {
+                directory.path().join("begun").exists().then_some(())
+            });
+            signal(&member, kind);
+            assert_eq!(wait(member), Some(code), "{command:?} {kind}");
+        }
+    }
+}
+
+#[test]
+fn a_command_that_knows_nothing_of_signals_is_ended_by_them() {
+    for (kind, code) in [("-TERM", 128 + 15), ("-INT", 128 + 2), ("-HUP", 128 + 1)] {
+        let directory = tempfile::tempdir().unwrap();
+        let command = ["sleep", &format!("1000.{}{code}", std::process::id())];
+        let member = run(directory.path(), &command);
+        process_of(&command);
+        signal(&member, kind);
+        assert_eq!(wait(member), Some(code), "{kind}");
+    }
+}
+
+#[test]
+fn a_terminal_that_is_closed_ends_the_command_and_leadership_with_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = env!("CARGO_BIN_EXE_mandate");
+    let number = format!("2000.{}", std::process::id());
+    let line = format!("{program} run writer --url sqlite:mandate.db --grace 1h -- sleep {number}");
+    // Signals as a terminal would leave them, wherever the tests run.
+    let terminal = Command::new("env")
+        .args(["--default-signal=HUP,INT,QUIT,TERM", "script", "-qec"])
+        .args([&format!("bash -ic '{line}; true'"), "/dev/null"])
+        .current_dir(directory.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let terminal = Running(terminal);
+    let command = process_of(&["sleep", &number]);
+    let wrapper = wrapper::with_text(&number);
+    assert!(wrapper.len() > 1, "{wrapper:?}");
+    drop(terminal);
+    gone(BOUND, &[&command]);
+    let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
+    gone(BOUND, &wrapper);
+    // Whoever comes next leads at once.
+    assert_eq!(wait(run(directory.path(), &["true"])), Some(0));
+}
+
+#[test]
+fn a_wrapper_that_waits_to_lead_ends_as_the_signal_says_and_not_with_success() {
+    let directory = tempfile::tempdir().unwrap();
+    let leader = ["sleep", &format!("3000.{}", std::process::id())];
+    let first = run(directory.path(), &leader);
+    process_of(&leader);
+    for (kind, code) in [("-TERM", 143), ("-INT", 130), ("-HUP", 129)] {
+        let log = format!("waiting{code}.log");
+        let args = ["writer", "--url", "sqlite:mandate.db"];
+        let waiting = spawn(directory.path(), &log, &args, &["touch", "never"]);
+        let said = within(BOUND, "it says who leads", || {
+            let said = lines(&directory.path().join(&log)).join("\n");
+            said.contains("waiting to lead").then_some(said)
+        });
+        assert!(said.contains("leads in term 1"), "{said}");
+        signal(&waiting, kind);
+        assert_eq!(wait(waiting), Some(code), "{kind}");
+        let said = lines(&directory.path().join(&log));
+        assert_eq!(said.iter().filter(|line| line.contains("waiting to lead")).count(), 1);
+    }
+    assert!(!directory.path().join("never").exists());
+    signal(&first, "-TERM");
+    assert_eq!(wait(first), Some(143));
+}
+
+#[test]
+fn signals_are_heard_while_the_first_connection_is_tried() {
+    // Servers that take a connection and say nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = silent.local_addr().unwrap();
+    let url = format!("postgres://u:p@{at}/orders");
+    let api = at.to_string();
+    let cases: [&[&str]; 2] = [&["writer", "--url", &url], &["writer", "--api", &api]];
+    for args in cases {
+        for (kind, code) in [("-TERM", 143), ("-INT", 130)] {
+            let directory = tempfile::tempdir().unwrap();
+            let member = spawn(directory.path(), "run.log", args, &["true"]);
+            let _connected = silent.accept().unwrap();
+            signal(&member, kind);
+            assert_eq!(wait(member), Some(code), "{args:?} {kind}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_there_yet_is_waited_for_as_long_as_wanted() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    // Nobody listens there: the port was given back.
+    let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let absent = ["writer", "--api", &at];
+    let bounded = [&absent[..], &["--wait", "0s"]].concat();
+    assert_eq!(wait(spawn(path, "bounded.log", &bounded, &["true"])), Some(1));
+    let said = lines(&path.join("bounded.log")).join("\n");
+    assert!(said.contains("is `mandate node` running"), "{said}");
+    let waiting = spawn(path, "waiting.log", &absent, &["true"]);
+    within(BOUND, "it says why it waits", || {
+        let said = lines(&path.join("waiting.log")).join("\n");
+        (said.contains("is `mandate node` running") && said.contains("Trying again")).then_some(())
+    });
+    signal(&waiting, "-TERM");
+    assert_eq!(wait(waiting), Some(143));
+}

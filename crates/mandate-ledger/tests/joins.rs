@@ -1,0 +1,197 @@
+//! Joins disturb nobody: a partition that does not move keeps its leader and its term, whoever comes, goes, or dies and is
+//! replaced. On an Apache Kafka with its own defaults, in both group protocols. Lapses are counted, and none is excused.
+//!
+//! `MANDATE_JOINS=50` makes it 50 joins of each protocol.
+
+// It uses some of it.
+#[allow(dead_code)]
+mod behaviour;
+
+use std::io::{BufRead, BufReader};
+use std::num::NonZeroU32;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use behaviour::{endings, is_divided, member, until};
+use mandate_ledger::kafka::{KafkaConfig, KafkaLedger, Protocol};
+use mandate_ledger::{Change, Roles};
+use mandate_proto::identity::Term;
+use mandate_proto::neli::{Loss, Mode, RoleId};
+use mandate_servers::kafka::{Kafka, KafkaConfig as ServerConfig};
+use tokio::sync::broadcast::Receiver;
+
+/// For hangs: in the consumer protocol a broker with Kafka's defaults is heard of every 5 s.
+const BOUND: Duration = Duration::from_secs(180);
+
+/// How long a standby may take to join: more than the session of the one that it replaces.
+const JOINS_WITHIN: Duration = Duration::from_secs(30);
+
+const BROKERS: &str = "MANDATE_LEDGER_STANDBY_OF";
+const GROUP: &str = "MANDATE_LEDGER_STANDBY_IN";
+const PROTOCOL: &str = "MANDATE_LEDGER_STANDBY_BY";
+
+fn config(brokers: &str, group: &str, protocol: Protocol, partitions: u32) -> KafkaConfig {
+    let partitions = NonZeroU32::new(partitions).unwrap();
+    KafkaConfig::new(brokers, group, group, partitions).with_protocol(protocol)
+}
+
+async fn open(config: KafkaConfig) -> KafkaLedger {
+    // A broker that has just started may not know itself yet.
+    let began = Instant::now();
+    loop {
+        match KafkaLedger::open(config.clone()).await {
+            Ok(ledger) => return ledger,
+            Err(error) => assert!(began.elapsed() < BOUND, "{error}"),
+        }
+    }
+}
+
+/// Not a test by itself: a process that stands by, says when it is in the group, and is killed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_stands_by() {
+    let Ok(brokers) = std::env::var(BROKERS) else { return };
+    let protocol = match std::env::var(PROTOCOL).as_deref() {
+        Ok("consumer") => Protocol::Consumer,
+        _ => Protocol::Classic,
+    };
+    let group = std::env::var(GROUP).expect("a group");
+    let ledger = open(config(&brokers, &group, protocol, 1)).await;
+    let standby = member(&ledger, Mode::Exclusive, 1);
+    // Whoever is assigned nothing is not always told so: then it has had time enough to join.
+    let began = Instant::now();
+    while standby.standing().waits_for.is_some() && began.elapsed() < JOINS_WITHIN {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    println!("\nin the group");
+    // It ends with whoever started it.
+    let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+    std::process::exit(0);
+}
+
+/// A process; killed when this is dropped.
+struct Standby(Child);
+
+impl Standby {
+    fn start(brokers: &str, group: &str, protocol: Protocol) -> Self {
+        let by = if protocol == Protocol::Consumer { "consumer" } else { "classic" };
+        let child = Command::new(std::env::current_exe().expect("a test has a file"))
+            .args(["--exact", "a_standby_stands_by", "--nocapture"])
+            .env(BROKERS, brokers)
+            .env(GROUP, group)
+            .env(PROTOCOL, by)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        Standby(child)
+    }
+
+    /// Waits until it is in the group.
+    async fn stands_by(&mut self) {
+        let out = BufReader::new(self.0.stdout.take().expect("piped"));
+        let said = tokio::task::spawn_blocking(move || {
+            out.lines().map_while(Result::ok).any(|line| line == "in the group")
+        });
+        assert!(said.await.expect("it is read"), "the standby has ended");
+    }
+}
+
+impl Drop for Standby {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// How many joins; more by hand, since each takes seconds.
+fn joins() -> u32 {
+    std::env::var("MANDATE_JOINS").ok().and_then(|joins| joins.parse().ok()).unwrap_or(1)
+}
+
+type Watched = (Roles, Receiver<Change>);
+
+fn watched(roles: Roles) -> Watched {
+    let changes = roles.changes();
+    (roles, changes)
+}
+
+fn terms(roles: &Roles) -> Vec<Option<Term>> {
+    (0..roles.layout().roles()).map(|role| roles.term(RoleId::new(role))).collect()
+}
+
+/// What a member led before and leads now has the same term, and nothing ended but what moved.
+fn undisturbed((roles, changes): &mut Watched, before: &[Option<Term>], moved: &[RoleId]) {
+    for (role, term) in (0..).map(RoleId::new).zip(before) {
+        if term.is_some() && !moved.contains(&role) {
+            assert_eq!(roles.term(role), *term, "{role:?} has not moved");
+        }
+    }
+    for (partition, loss) in endings(changes) {
+        let is_moved = moved.contains(&RoleId::new(partition.get()));
+        assert!(is_moved && loss == Loss::Revoked, "{partition} ended: {loss:?}, {moved:?}");
+    }
+}
+
+/// As many roles as partitions: two members have three each, and a third comes and goes.
+async fn whoever_comes_and_goes(brokers: &str, protocol: Protocol) {
+    let group = format!("joins-{protocol:?}");
+    let ledger = open(config(brokers, &group, protocol, 6)).await;
+    let mut first = watched(member(&ledger, Mode::Exclusive, 6));
+    let mut second = watched(member(&ledger, Mode::Exclusive, 6));
+    let halves = |one: &Roles, other: &Roles| {
+        is_divided(&[one, other]) && one.owned().len() == 3 && other.owned().len() == 3
+    };
+    until("two have three each", BOUND, || halves(&first.0, &second.0)).await;
+    let _ = (endings(&mut first.1), endings(&mut second.1));
+    for _ in 0..joins() {
+        let before = [terms(&first.0), terms(&second.0)];
+        let third = member(&ledger, Mode::Exclusive, 6);
+        let thirds = || is_divided(&[&first.0, &second.0, &third]) && third.owned().len() == 2;
+        until("three have two each", BOUND, thirds).await;
+        let moved = third.owned();
+        undisturbed(&mut first, &before[0], &moved);
+        undisturbed(&mut second, &before[1], &moved);
+        let before = [terms(&first.0), terms(&second.0)];
+        third.shutdown().await;
+        until("two have three each again", BOUND, || halves(&first.0, &second.0)).await;
+        undisturbed(&mut first, &before[0], &[]);
+        undisturbed(&mut second, &before[1], &[]);
+    }
+    first.0.shutdown().await;
+    second.0.shutdown().await;
+}
+
+/// What a supervisor does: the standby is killed, and started again at once.
+async fn a_standby_is_replaced(brokers: &str, protocol: Protocol) {
+    let group = format!("standby-{protocol:?}");
+    let ledger = open(config(brokers, &group, protocol, 1)).await;
+    let mut leader = watched(member(&ledger, Mode::Exclusive, 1));
+    until("it leads", BOUND, || leader.0.owned().len() == 1).await;
+    let mut standby = Standby::start(brokers, &group, protocol);
+    standby.stands_by().await;
+    // The first who comes may have to wait for a claim: from here on nothing moves.
+    until("it leads", BOUND, || leader.0.owned().len() == 1).await;
+    let _ = endings(&mut leader.1);
+    for _ in 0..2 {
+        let before = terms(&leader.0);
+        drop(standby);
+        standby = Standby::start(brokers, &group, protocol);
+        standby.stands_by().await;
+        undisturbed(&mut leader, &before, &[]);
+        assert_eq!(leader.0.owned(), [RoleId::new(0)]);
+    }
+    leader.0.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn joins_disturb_nobody_on_a_kafka_with_its_own_defaults() {
+    if std::env::var(BROKERS).is_ok() {
+        return;
+    }
+    let server = Kafka::launch(&ServerConfig::STOCK).expect("Kafka starts");
+    let brokers = server.brokers();
+    for protocol in [Protocol::Classic, Protocol::Consumer] {
+        whoever_comes_and_goes(&brokers, protocol).await;
+        a_standby_is_replaced(&brokers, protocol).await;
+    }
+}

@@ -1,0 +1,107 @@
+//! What a member does whose disk has lost something, or takes nothing more.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::cluster::{BOUND, Cluster, p};
+
+/// Ten writes are acknowledged by two of three members. One of the two loses its log, the other is down, the third
+/// has never heard of them: nobody may serve without them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_without_its_log_refuses_to_start_and_acknowledged_writes_stay() {
+    let mut cluster = Cluster::start(3, &["--oracle", "preference"]);
+    cluster.settled().await;
+    cluster.kill(p(2));
+    let leader = cluster.settled().await;
+    let other = p(4 - leader.get());
+    let mut client = cluster.client(leader, BOUND);
+    for number in 0..10 {
+        client.put(format!("{number}"), &b"acknowledged"[..]).await.unwrap();
+    }
+    let log = cluster.data(other).join("log.redb");
+    cluster.kill(other);
+    cluster.kill(leader);
+    let aside = cluster.data(other).join("aside");
+    std::fs::rename(&log, &aside).unwrap();
+    let complaint = cluster.try_restart(other).unwrap_err();
+    assert!(complaint.contains("log.redb is gone"), "{complaint}");
+    assert!(!complaint.contains("--lost"), "{complaint}");
+    assert!(!log.exists(), "nothing is made in its place");
+    cluster.restart(p(2));
+    // Found again, it is put back; or the old leader returns. Either has the writes.
+    std::fs::rename(&aside, &log).unwrap();
+    cluster.restart(other);
+    let mut client = cluster.client(p(2), BOUND);
+    for number in 0..10 {
+        let found = client.get(format!("{number}")).await.unwrap();
+        assert_eq!(found.as_deref(), Some(&b"acknowledged"[..]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_has_lost_its_disk_is_refused_without_advice_that_cannot_be_followed() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled().await;
+    cluster.kill(p(3));
+    std::fs::remove_dir_all(cluster.data(p(3))).unwrap();
+    let complaint = cluster.try_restart(p(3)).unwrap_err();
+    assert!(complaint.contains("leave this member down"), "{complaint}");
+    assert!(!complaint.contains("--lost"), "{complaint}");
+    assert!(!cluster.data(p(3)).exists(), "nothing is made");
+}
+
+/// A log that cannot be written ends Raft. The member gives the mandate back and its process ends, so that whoever
+/// supervises it and the other members can do something about it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_whose_disk_is_full_ends_and_another_is_elected() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled().await;
+    // The highest of equals wins.
+    cluster.kill(p(3));
+    cluster.settled().await;
+    cluster.restart_with_a_disk_of(p(3), 12 << 10);
+    let leader = cluster.settled().await;
+    if leader != p(3) {
+        let asked = cluster.client(leader, Duration::from_secs(5));
+        while asked.transfer(leader, p(3)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    assert_eq!(cluster.settled().await, p(3));
+    let writing = tokio::spawn({
+        let mut client = cluster.client(p(1), BOUND);
+        async move {
+            for number in 0..40 {
+                client.put(format!("{number}"), vec![7; 1 << 20]).await.unwrap();
+            }
+        }
+    });
+    assert!(!cluster.ends(p(3)).await, "it ends with an error");
+    let complaint = cluster.complaint(p(3));
+    assert!(complaint.contains("Raft has ended"), "{complaint}");
+    writing.await.unwrap();
+    let leader = cluster.settled().await;
+    assert_ne!(leader, p(3));
+}
+
+/// A snapshot that is gone is not an empty state.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_without_its_snapshot_refuses_to_start() {
+    let mut cluster = Cluster::start(3, &["--snapshot-every", "50", "--keep-entries", "5"]);
+    let leader = cluster.settled().await;
+    let mut client = cluster.client(leader, BOUND);
+    let snapshot = cluster.data(p(1)).join("snapshots/snapshot");
+    while !snapshot.exists() {
+        client.put("key", &b"value"[..]).await.unwrap();
+    }
+    // Until entries were cut off, which is done for 256 of them together.
+    for _ in 0..400 {
+        client.put("key", &b"value"[..]).await.unwrap();
+    }
+    cluster.signal(p(1), Signal::TERM);
+    assert!(cluster.ends(p(1)).await);
+    std::fs::remove_file(&snapshot).unwrap();
+    let complaint = cluster.try_restart(p(1)).unwrap_err();
+    assert!(complaint.contains("gone or too old"), "{complaint}");
+}

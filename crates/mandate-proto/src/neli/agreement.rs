@@ -1,0 +1,291 @@
+//! Members that go by different layouts or modes do not lead beside each other.
+//!
+//! Which role a partition stands for depends on how many partitions and roles a member counts, and the slot of a key on both. So two
+//! members that count differently lead one key twice though they hold different partitions, and a look at the mark of one's own
+//! partition is not enough. What everyone goes by ([`Agreement`]) stands in every mark ([`Holder`]); a member looks at the marks of
+//! the whole group before it leads.
+//!
+//! 1. **Mark first, then look.** A member leads when its own mark is on the ledger and a look that was asked for *after that* shows
+//!    no mark of another layout. Of two that begin at once, at least one sees the other: whichever look came second.
+//!    Who leads something already has looked, and nobody can have begun since: it does not look again.
+//! 2. **A mark of another layout stays until its owner has ended.** Whoever is assigned its partition next puts a mark of its own
+//!    there only when the threshold of the former owner is over, counted as for [its own leadership](super::succession).
+//! 3. **Who leads stands.** If another layout leads, a newcomer gives its partitions back and stays out of the group for as long as it
+//!    sees that layout renew. If the member's own layout leads somewhere, marks of others that only want to lead are none of
+//!    its business: they will see that, too. If nobody leads, the smaller layout stays and the greater goes, so that
+//!    somebody leads.
+//!
+//! Assumed, as for different thresholds: the ledger's answer is not an old one. Rejected: the owner of partition 0 as the one who decides for
+//! all, because a newcomer that is assigned it would depose everyone; a group protocol name for each layout, which the coordinator itself
+//! would keep apart, because Kafka's consumer protocol has none.
+//!
+//! In non-exclusive mode marks prove nothing and are there for this alone. A member that has looked once goes on, and looks again every
+//! session, because it has to be quick when a partition is handed to it.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::config::Mode;
+use super::interface::{Effect, Event, Holder, Mark, Partition, Renewed};
+use super::layout::Agreement;
+use super::membership::Stay;
+use super::proving::Renewal;
+use super::seat::Seat;
+use super::{Fx, Member};
+use crate::identity::Term;
+use crate::time::Instant;
+
+/// What a member knows of those who go by another layout.
+#[derive(Clone, Debug)]
+pub(super) struct Agreeing {
+    /// What was found at the last look.
+    found: Option<Found>,
+    /// Not before that does it look again.
+    pub(super) next_look: Instant,
+    /// How many partitions the ledger has, if not as many as this member counts.
+    other_size: Option<u32>,
+    /// In non-exclusive mode: a look after a mark of its own has shown no other layout.
+    is_settled: bool,
+    /// How often in succession this member has given way. It rests longer each time, or members of three layouts that
+    /// come and go would keep each other from leading.
+    pub(super) gave_way: u32,
+}
+
+/// Another layout.
+#[derive(Clone, Debug)]
+struct Found {
+    theirs: Agreement,
+    leads: bool,
+    since: Instant,
+    /// How long its members count on a renewal.
+    lease: Duration,
+    /// What its marks said last, and when they said something new.
+    renewals: Vec<(Partition, u64)>,
+    lived_at: Instant,
+}
+
+impl Agreeing {
+    pub(super) fn new(now: Instant) -> Self {
+        Agreeing { found: None, next_look: now, other_size: None, is_settled: false, gave_way: 0 }
+    }
+}
+
+/// A mark that somebody left who goes by another layout.
+fn is_foreign(mark: &Mark, ours: Agreement) -> Option<(Holder, Duration)> {
+    match mark {
+        Mark::Held { holder: Some(holder), lease, .. } if holder.agreement != ours => {
+            Some((*holder, *lease))
+        }
+        _ => None,
+    }
+}
+
+impl Member {
+    /// The layout or mode that another member goes by and because of which this one does not lead.
+    pub fn disagreement(&self) -> Option<Agreement> {
+        self.agreeing.found.as_ref().map(|found| found.theirs)
+    }
+
+    /// How many partitions the ledger has, if not as many as this member counts. It goes on with those that it knows, as all do that were
+    /// started before; who starts now counts differently, and sees their marks.
+    pub fn other_size(&self) -> Option<u32> {
+        self.agreeing.other_size
+    }
+
+    pub(super) fn sized(&mut self, found: u32, effects: &mut Fx) {
+        let counted = self.plan.grants.partitions.get();
+        let other = Some(found).filter(|found| *found != counted);
+        if self.agreeing.other_size != other {
+            self.agreeing.other_size = other;
+            effects.push(Effect::Tell(Event::Resized { counted, found }));
+        }
+    }
+
+    fn leads_any(&self) -> bool {
+        self.seats.iter().any(Seat::leads)
+    }
+
+    /// Whether nobody of another layout can lead, as far as this partition's leadership is concerned.
+    pub(super) fn is_agreed(&self, seat: &Seat) -> bool {
+        match self.plan.mode {
+            _ if !self.plan.marks() => true,
+            Mode::NonExclusive => self.agreeing.is_settled,
+            Mode::Exclusive => {
+                self.leads_any() || (seat.claim.is_some() && seat.agreed == seat.claim)
+            }
+        }
+    }
+
+    /// Whether what comes may keep a leader in non-exclusive mode.
+    pub(super) fn may_go_on(&self) -> bool {
+        !self.plan.marks() || self.agreeing.is_settled
+    }
+
+    /// When to look at the marks of the whole group, if there is a reason to.
+    pub(super) fn is_look_due(&self) -> Option<Instant> {
+        let is_found = self.agreeing.found.is_some();
+        let wanted = match (self.stay, self.plan.mode) {
+            (Stay::Resting { .. }, _) => is_found,
+            (Stay::Member, Mode::NonExclusive) => is_found || self.is_marked(),
+            (Stay::Member, Mode::Exclusive) => {
+                let waits = !self.leads_any() && self.confirmed().next().is_some();
+                is_found || waits
+            }
+            _ => false,
+        };
+        wanted.then_some(self.agreeing.next_look)
+    }
+
+    /// Claims that have a mark on the ledger and are not agreed on.
+    pub(super) fn confirmed(&self) -> impl Iterator<Item = (Partition, Term)> {
+        self.each().filter_map(|(partition, seat)| {
+            let claim = seat.claim.filter(|_| seat.kept().is_some() && seat.until.is_some())?;
+            (seat.agreed != Some(claim)).then_some((partition, claim))
+        })
+    }
+
+    /// Whether a mark of its own is on the ledger, in non-exclusive mode.
+    pub(super) fn is_marked(&self) -> bool {
+        self.seats.iter().any(|seat| seat.kept().is_some() && seat.marked.is_some())
+    }
+
+    /// From when on a mark may take the place of this one, in an assignment that began at `since`.
+    pub(super) fn mark_from(&self, mark: Option<Mark>, since: Instant) -> Instant {
+        let foreign = mark.and_then(|mark| is_foreign(&mark, self.plan.agreement()));
+        foreign.map_or(since, |(_, lease)| since + self.grace_after(lease))
+    }
+
+    /// The marks of the group were looked at, after these claims, or marks of its own, had been confirmed.
+    pub(super) fn looked(
+        &mut self,
+        marks: &[(Partition, Mark)],
+        (confirmed, was_marked): (Vec<(Partition, Term)>, bool),
+        now: Instant,
+        effects: &mut Fx,
+    ) {
+        let ours = self.plan.agreement();
+        let leads = |mark: &Mark| match mark {
+            Mark::Held { holder: Some(holder), .. } => holder.agreement == ours && holder.leads,
+            _ => false,
+        };
+        let we_lead = marks.iter().any(|(_, mark)| leads(mark));
+        let foreign: Vec<_> = marks
+            .iter()
+            .filter_map(|(partition, mark)| Some((*partition, is_foreign(mark, ours)?)))
+            .filter(|(_, (holder, _))| holder.leads || !we_lead)
+            .collect();
+        if foreign.is_empty() {
+            return self.agrees(&confirmed, was_marked, now, effects);
+        }
+        self.disagrees(&foreign, now, effects);
+    }
+
+    fn agrees(
+        &mut self,
+        confirmed: &[(Partition, Term)],
+        was_marked: bool,
+        now: Instant,
+        effects: &mut Fx,
+    ) {
+        for (partition, term) in confirmed {
+            self.seat_mut(*partition).agreed = Some(*term);
+        }
+        self.agreeing.is_settled |= was_marked;
+        if !confirmed.is_empty() || was_marked {
+            self.agreeing.gave_way = 0;
+        }
+        self.agreeing.next_look = match self.plan.mode {
+            Mode::Exclusive => now,
+            Mode::NonExclusive if self.agreeing.is_settled => now + self.plan.grants.session,
+            Mode::NonExclusive => now + self.plan.interval,
+        };
+        if self.agreeing.found.take().is_some() {
+            effects.push(Effect::Tell(Event::Agrees));
+        }
+    }
+
+    fn disagrees(
+        &mut self,
+        foreign: &[(Partition, (Holder, Duration))],
+        now: Instant,
+        effects: &mut Fx,
+    ) {
+        // Whoever leads goes before whoever wants to; of those, the smallest stays.
+        let key = |(_, (holder, _)): &&(_, (Holder, Duration))| (!holder.leads, holder.agreement);
+        let Some((_, (first, _))) = foreign.iter().min_by_key(key) else { return };
+        let lease = foreign.iter().map(|(_, (_, lease))| *lease).max().unwrap_or_default();
+        let renewals: Vec<_> =
+            foreign.iter().map(|(partition, (holder, _))| (*partition, holder.renewal)).collect();
+        let before = self.agreeing.found.take();
+        let is_new = before
+            .as_ref()
+            .is_none_or(|found| (found.theirs, found.leads) != (first.agreement, first.leads));
+        let same = before.as_ref().filter(|found| found.renewals == renewals);
+        let lived_at = same.map_or(now, |found| found.lived_at);
+        let since = before.as_ref().map_or(now, |found| found.since);
+        let (theirs, leads) = (first.agreement, first.leads);
+        self.agreeing.found = Some(Found { theirs, leads, since, lease, renewals, lived_at });
+        self.agreeing.is_settled = false;
+        self.agreeing.next_look = now + self.plan.interval.max(lease / 4);
+        // It is not dry: there is a reason.
+        let dry_at = now + self.plan.dry_after();
+        self.seats.iter_mut().for_each(|seat| seat.dry_at = seat.dry_at.map(|at| at.max(dry_at)));
+        if is_new {
+            let ours = self.plan.agreement();
+            effects.push(Effect::Tell(Event::Disagrees { ours, theirs, leads }));
+        }
+    }
+
+    /// A new assignment: marks of owners that are gone are replaced first, by this member and others.
+    pub(super) fn bears_with_others(&mut self, now: Instant) {
+        if let Some(found) = &mut self.agreeing.found {
+            found.since = now;
+        }
+    }
+
+    /// When it gives way to another layout. Until then its marks, and those of others that were assigned something at the same
+    /// time, may have taken the place of those of owners that are gone.
+    pub(super) fn gives_way_at(&self) -> Option<Instant> {
+        let found = self.agreeing.found.as_ref()?;
+        let is_second = found.leads || found.theirs < self.plan.agreement();
+        let has_something = self.seats.iter().any(|seat| seat.assigned.is_some());
+        let patience = self.plan.patience() * 2 + self.plan.interval * 2;
+        (is_second && has_something && self.takes_part() && !self.leads_any())
+            .then(|| found.since + self.grace_after(found.lease) + patience)
+    }
+
+    pub(super) fn give_way(&mut self, now: Instant, effects: &mut Fx) {
+        if self.gives_way_at().is_some_and(|at| at <= now) {
+            self.agreeing.gave_way = self.agreeing.gave_way.saturating_add(1);
+            self.go(false, now, effects);
+        }
+    }
+
+    /// Until when to stay out of the group, if another layout is seen to renew there.
+    pub(super) fn stays_out_until(&mut self, now: Instant) -> Option<Instant> {
+        let interval = self.plan.interval;
+        let found = self.agreeing.found.as_mut()?;
+        let until = found.lived_at + found.lease * 2 + interval * 2;
+        if now < until {
+            return Some(until);
+        }
+        found.since = now;
+        None
+    }
+
+    /// What became of a renewal that leaves marks and proves nothing.
+    pub(super) fn marked(&mut self, renewal: &Renewal, outcome: Renewed) {
+        for (partition, epoch, _) in &renewal.covers {
+            let Some(seat) = self.seats.get_mut(partition.get() as usize) else { continue };
+            let is_same = seat.kept().is_some_and(|assignment| assignment.epoch == *epoch);
+            let mark = renewal.marks.iter().find(|(of, _)| is_same && of == partition);
+            if let (Some((_, mark)), Renewed::Accepted) = (mark, outcome) {
+                seat.marked = Some(*mark);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "agreement_tests.rs"]
+mod tests;

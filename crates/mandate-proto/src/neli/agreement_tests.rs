@@ -1,0 +1,259 @@
+//! Members that go by different layouts or modes.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::super::tests::{P0, P1, Subject, at, config, grants, ms, stamp};
+use super::super::*;
+use super::*;
+use crate::identity::MemberId;
+
+const MORE: Agreement = Agreement { partitions: 4, roles: 1, mode: Mode::Exclusive };
+const FEWER: Agreement = Agreement { partitions: 1, roles: 1, mode: Mode::Exclusive };
+
+fn mark(agreement: Agreement, leads: bool, renewal: u64) -> Mark {
+    let holder = Some(Holder { member: MemberId::new(9), agreement, leads, renewal });
+    Mark::Held { term: Term::new(3), lease: ms(100), holder }
+}
+
+/// Partition 0 is claimed and confirmed at 1 ms behind a term that is over, and its look is under way.
+fn confirmed() -> Subject {
+    let mut subject = Subject::exclusive();
+    subject.assign(P0, 0);
+    subject.append(7, 1);
+    let id = subject.renewal();
+    subject.tell(Input::Renewed { id, outcome: Renewed::Accepted }, 1);
+    subject
+}
+
+impl Subject {
+    /// Plays the ledger until then: renewals are taken, claims land, looks show these marks.
+    fn play(
+        &mut self,
+        until: u64,
+        mut marks: impl FnMut(u64) -> Vec<(Partition, Mark)>,
+    ) -> Option<u64> {
+        let mut offset = 20;
+        for millis in 2..=until {
+            self.wait_until(millis);
+            while self.asked.iter().any(|one| matches!(one, Request::Renew { .. })) {
+                let id = self.renewal();
+                self.tell(Input::Renewed { id, outcome: Renewed::Accepted }, millis);
+            }
+            while let Some(place) =
+                self.asked.iter().position(|one| matches!(one, Request::Inspect { .. }))
+            {
+                let Request::Inspect { id, .. } = self.asked.remove(place) else { unreachable!() };
+                self.tell(Input::Inspected { id, marks: Some(marks(millis)) }, millis);
+            }
+            while self.asked.iter().any(|one| matches!(one, Request::Publish { .. })) {
+                offset += 1;
+                self.append_behind_others(offset, millis);
+            }
+            if self.leads(P0, millis) {
+                return Some(millis);
+            }
+        }
+        None
+    }
+
+    fn disagrees(&self) -> Vec<(Agreement, bool)> {
+        let each = self.told.iter().filter_map(|event| match event {
+            Event::Disagrees { theirs, leads, .. } => Some((*theirs, *leads)),
+            _ => None,
+        });
+        each.collect()
+    }
+}
+
+#[test]
+fn nobody_leads_before_a_look_that_was_asked_for_after_its_own_mark() {
+    let mut subject = confirmed();
+    assert!(!subject.leads(P0, 1));
+    assert!(subject.member.deadline().is_some_and(|due| due > at(1)), "it waits for the answer");
+    subject.looked(&[], 2);
+    assert!(subject.leads(P0, 2));
+}
+
+/// Another partition, another member: the mark of one's own partition would not tell.
+#[test]
+fn a_layout_that_leads_another_partition_keeps_a_newcomer_from_leading() {
+    let mut subject = confirmed();
+    subject.looked(&[(P1, mark(MORE, true, 1))], 2);
+    assert!(!subject.leads(P0, 2));
+    assert_eq!(subject.disagrees(), [(MORE, true)]);
+    assert_eq!(subject.member.disagreement(), Some(MORE));
+    // It lives: it renews all the time.
+    assert_eq!(subject.play(3000, |millis| vec![(P1, mark(MORE, true, millis))]), None);
+    assert!(subject.told.contains(&Event::Left), "others may have its partitions");
+    let joins = subject.asked.iter().filter(|one| **one == Request::Join).count();
+    assert_eq!(joins, 1, "it stays out while that layout renews");
+    assert_eq!(subject.disagrees(), [(MORE, true)], "said once");
+}
+
+#[test]
+fn a_newcomer_comes_back_when_the_other_layout_renews_no_more() {
+    let mut subject = confirmed();
+    subject.looked(&[(P1, mark(MORE, true, 1))], 2);
+    assert_eq!(subject.play(1500, |_| vec![(P1, mark(MORE, true, 2))]), None);
+    let joins = subject.asked.iter().filter(|one| **one == Request::Join).count();
+    assert_eq!(joins, 2);
+    // Both are assigned to it now. The mark of the former owner stays until its threshold is over.
+    subject.tell(Input::Assigned { partitions: vec![P0, P1] }, 1500);
+    let left = subject.play(1590, |_| vec![(P1, mark(MORE, true, 2))]);
+    assert_eq!(left, None);
+    let is_renewed = |subject: &Subject| subject.member.seats[1].until.is_some();
+    assert!(!is_renewed(&subject), "the mark is still needed");
+    let mut is_replaced = false;
+    let led = subject.play(1800, |millis| {
+        is_replaced |= millis > 1610;
+        if is_replaced { vec![] } else { vec![(P1, mark(MORE, true, 2))] }
+    });
+    assert!(led.is_some_and(|millis| millis > 1602), "{led:?}");
+    assert!(subject.told.contains(&Event::Agrees));
+}
+
+#[test]
+fn of_two_that_only_want_to_lead_the_smaller_stays_and_the_greater_goes() {
+    let mut greater = confirmed();
+    greater.looked(&[(P1, mark(FEWER, false, 1))], 2);
+    assert_eq!(greater.play(400, |millis| vec![(P1, mark(FEWER, false, millis))]), None);
+    assert!(greater.told.contains(&Event::Left));
+    let mut smaller = confirmed();
+    smaller.looked(&[(P1, mark(MORE, false, 1))], 2);
+    assert_eq!(smaller.play(400, |millis| vec![(P1, mark(MORE, false, millis))]), None);
+    assert!(!smaller.told.contains(&Event::Left));
+    assert!(smaller.play(500, |_| vec![]).is_some(), "and leads when the other has gone");
+}
+
+#[test]
+fn who_goes_by_the_layout_that_leads_does_not_mind_those_who_only_want_to() {
+    let mut subject = confirmed();
+    let ours = subject.member.plan().agreement();
+    let others = [(Partition::new(2), mark(FEWER, false, 1)), (P1, mark(ours, true, 9))];
+    subject.looked(&others, 2);
+    assert!(subject.leads(P0, 2));
+    assert_eq!(subject.disagrees(), []);
+}
+
+#[test]
+fn who_leads_already_needs_no_further_look_and_marks_say_so() {
+    let mut subject = Subject::leading();
+    subject.assign(P1, 5);
+    let id = |subject: &mut Subject| {
+        let is_inspection = |one: &Request| matches!(one, Request::Inspect { .. });
+        let place = subject.asked.iter().position(is_inspection).unwrap();
+        match subject.asked.remove(place) {
+            Request::Inspect { id, .. } => id,
+            _ => unreachable!(),
+        }
+    };
+    let id = id(&mut subject);
+    let over = Some(vec![(P1, Mark::Over { term: Term::new(4) })]);
+    subject.tell(Input::Inspected { id, marks: over }, 5);
+    subject.append_behind_others(4, 5);
+    let id = subject.renewal();
+    subject.tell(Input::Renewed { id, outcome: Renewed::Accepted }, 6);
+    if !subject.leads(P1, 6) {
+        let id = subject.renewal();
+        subject.tell(Input::Renewed { id, outcome: Renewed::Accepted }, 6);
+    }
+    assert!(subject.leads(P1, 6));
+}
+
+#[test]
+fn marks_of_releases_that_did_not_say_their_layout_keep_nobody_from_leading() {
+    let mut subject = confirmed();
+    let old = Mark::Held { term: Term::new(3), lease: ms(100), holder: None };
+    subject.looked(&[(P1, old)], 2);
+    assert!(subject.leads(P0, 2));
+}
+
+#[test]
+fn an_exclusive_member_does_not_lead_beside_a_non_exclusive_one_nor_the_other_way_round() {
+    let other = Agreement { partitions: 2, roles: 1, mode: Mode::NonExclusive };
+    let mut subject = confirmed();
+    subject.looked(&[(P1, mark(other, true, 1))], 2);
+    assert!(!subject.leads(P0, 2));
+    assert_eq!(subject.disagrees(), [(other, true)]);
+
+    let exclusive = subject.member.plan().agreement();
+    let mut subject = Subject::on(config(Mode::NonExclusive), grants());
+    subject.assign(P0, 1);
+    let led = non_exclusive(&mut subject, 500, &[(P1, mark(exclusive, true, 1))]);
+    assert_eq!(led, None);
+    assert_eq!(subject.disagrees(), [(exclusive, true)]);
+    let mut subject = Subject::on(config(Mode::NonExclusive), grants());
+    subject.assign(P0, 1);
+    assert!(non_exclusive(&mut subject, 500, &[]).is_some(), "alone, it leads");
+    // An exclusive one has come, and leads: it sees that within a session.
+    assert_eq!(non_exclusive(&mut subject, 900, &[(P1, mark(exclusive, true, 1))]), Some(501));
+    let until = 901 + 600;
+    subject.wait_until(until);
+    assert!(!subject.leads(P0, until), "it lapses by time");
+}
+
+/// Plays a ledger with records, too; when it leads first.
+fn non_exclusive(subject: &mut Subject, until: u64, marks: &[(Partition, Mark)]) -> Option<u64> {
+    let begin = if subject.leads(P0, 500) { 501 } else { 2 };
+    let mut led = None;
+    for millis in begin..=until {
+        subject.wait_until(millis);
+        for request in core::mem::take(&mut subject.asked) {
+            match request {
+                Request::Publish { id, .. } => {
+                    let outcome = Published::Appended { offset: millis, stamp: stamp(millis) };
+                    subject.tell(Input::Published { id, outcome }, millis);
+                }
+                Request::Renew { id, .. } => {
+                    subject.tell(Input::Renewed { id, outcome: Renewed::Accepted }, millis);
+                }
+                Request::Inspect { id, .. } => {
+                    let marks = Some(marks.to_vec());
+                    subject.tell(Input::Inspected { id, marks }, millis);
+                }
+                _ => {}
+            }
+        }
+        let (offset, record) = (millis, None);
+        let record = Input::Record { partition: P0, offset, stamp: stamp(millis), record };
+        subject.tell(record, millis);
+        if led.is_none() && subject.leads(P0, millis) {
+            led = Some(millis);
+        }
+    }
+    led
+}
+
+#[test]
+fn a_ledger_that_grew_is_told_once_and_led_on() {
+    let mut subject = Subject::leading();
+    for (partitions, millis) in [(2, 5), (4, 6), (4, 7), (2, 8)] {
+        subject.tell(Input::Sized { partitions }, millis);
+        assert_eq!(subject.member.other_size(), Some(partitions).filter(|found| *found != 2));
+    }
+    let resized = |found| Event::Resized { counted: 2, found };
+    let told: Vec<_> =
+        subject.told.iter().filter(|event| matches!(event, Event::Resized { .. })).collect();
+    assert_eq!(told, [&resized(4), &resized(2)]);
+    assert!(subject.leads(P0, 8));
+}
+
+#[test]
+fn a_mark_is_a_floor_for_terms() {
+    let mut subject = Subject::exclusive();
+    subject.assign(P0, 0);
+    subject.inspected(Some(Mark::Over { term: Term::new(120) }), 1);
+    // The partition has lost its end: 51 would follow what is over, if terms only rose.
+    subject.append_behind_others(50, 2);
+    let (partition, from, to) = (P0, Term::new(120), Term::new(51));
+    assert!(subject.told.contains(&Event::WentBack { partition, from, to }));
+    assert!(!subject.asked.iter().any(|one| matches!(one, Request::Renew { .. })));
+    // The same where the answer comes after the claim.
+    let mut subject = Subject::exclusive();
+    subject.assign(P0, 0);
+    subject.append_behind_others(50, 1);
+    subject.inspected(Some(Mark::Over { term: Term::new(120) }), 2);
+    assert!(subject.told.contains(&Event::WentBack { partition, from, to }));
+    assert_eq!(subject.play(90, |_| vec![]), None);
+}

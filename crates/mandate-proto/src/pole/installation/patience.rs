@@ -1,0 +1,72 @@
+//! How long a claim is waited for.
+//!
+//! A claim costs two writes in succession: the claimant's before it is sent, and the promisers' before they answer. A wait that
+//! begins before the first of them is over before the second on a slow disk; everyone has written by then, the claim is
+//! given up, and the next one costs all writes again, for as long as the disks stay slow. So the wait counts from when the
+//! claim was on disk, allows for as much as the own write took, and doubles with every claim in succession that
+//! found no quorum.
+//!
+//! Why not wait for ever: two claimants that each bind a part of the group keep each other out until one gives up.
+
+use core::time::Duration;
+
+use crate::time::Instant;
+
+/// The wait doubles this often at most. More would let two that claim the same term, each with half of the
+/// group, keep it without a leader for long.
+const MAX_DOUBLINGS: u32 = 3;
+
+/// Writes under way, and claims that came to nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Patience {
+    /// Writes that were asked for and are not durable yet.
+    writing: u32,
+    /// Since when the first of them is under way.
+    since: Option<Instant>,
+    /// How long the last write took.
+    took: Duration,
+    /// Claims in succession that no quorum promised.
+    fruitless: u32,
+}
+
+impl Patience {
+    /// A write was asked for.
+    pub(super) fn writes(&mut self, now: Instant) {
+        self.writing += 1;
+        self.since.get_or_insert(now);
+    }
+
+    /// The first of the writes under way is durable.
+    pub(super) fn written(&mut self, now: Instant) {
+        self.writing = self.writing.saturating_sub(1);
+        if let Some(since) = self.since.take() {
+            self.took = now - since;
+        }
+        self.since = (self.writing > 0).then_some(now);
+    }
+
+    pub(super) fn is_writing(&self) -> bool {
+        self.writing > 0
+    }
+
+    /// How long the last write took.
+    pub(super) fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// A claim found no quorum.
+    pub(super) fn fruitless(&mut self) {
+        self.fruitless += 1;
+    }
+
+    /// Somebody leads.
+    pub(super) fn led(&mut self) {
+        self.fruitless = 0;
+    }
+
+    /// How long to wait for a quorum, where `least` would do on disks that take no time.
+    pub(super) fn of(&self, least: Duration) -> Duration {
+        let doubled = least.saturating_mul(1 << self.fruitless.min(MAX_DOUBLINGS));
+        doubled + self.took.saturating_mul(2)
+    }
+}

@@ -1,0 +1,165 @@
+//! Members that are not set up alike, in some runs: other leases, other disks, and a minority with another list of members or
+//! another guarantee.
+//!
+//! Leases and disks may differ: all invariants must hold. Who has another list or guarantee must be refused: so such members
+//! are a minority, each with a list of its own in which it finds no quorum that agrees, and if votes were counted across lists
+//! they would find one. (Two lists that each have a quorum of members that agree are two groups: no message
+//! between them can tell. What keeps an operator from that is on disk, and not simulated here.)
+
+use core::time::Duration;
+
+use mandate_proto::identity::MemberId;
+use mandate_proto::pole::installation::Guarantee;
+
+use crate::fault::Fault;
+use crate::host::member;
+use crate::network::HostIndex;
+use crate::random::{Random, Stream};
+use crate::storm::{Setting, rough_links};
+use crate::time::SimTime;
+
+/// What differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Difference {
+    /// The list of members.
+    Members(Vec<MemberId>),
+    /// The guarantee.
+    Guarantee,
+}
+
+/// How the members of a run differ.
+#[derive(Clone, Debug)]
+pub struct Mixture {
+    /// What each member's lease is, times the usual one.
+    leases: Vec<f64>,
+    /// What each member's election timeout is, times the usual one.
+    timeouts: Vec<u32>,
+    differences: Vec<Option<Difference>>,
+    /// The longest time that a write takes, in runs with slow disks.
+    pub slow_disks: Option<Duration>,
+    /// Whether disks are stuck now and then.
+    stuck_disks: bool,
+    /// Whether every pair of members has links of its own quality.
+    own_links: bool,
+}
+
+impl Mixture {
+    /// That of `seed`, for so many members.
+    pub fn draw(seed: u64, size: usize) -> Self {
+        let mut random = Random::new(seed, Stream::Mixture);
+        let mixed = random.chance(0.3);
+        let lease = |random: &mut Random| if mixed { random.pick(&[0.2, 1.0, 3.0]) } else { 1.0 };
+        let leases = (0..size).map(|_| lease(&mut random)).collect();
+        let timeout = |random: &mut Random| if mixed { random.pick(&[1, 1, 2]) } else { 1 };
+        let timeouts = (0..size).map(|_| timeout(&mut random)).collect();
+        let mut differences = vec![None; size];
+        let minority = (size as u64).saturating_sub(1) / 2;
+        if minority > 0 && random.chance(0.15) {
+            let first = random.below(size as u64) as usize;
+            for other in 0..=random.below(minority) as usize {
+                let host = (first + other) % size;
+                differences[host] = Some(Difference::draw(host, size, &mut random));
+            }
+        }
+        let slow = [300, 1000, 2000].map(Duration::from_millis);
+        Mixture {
+            leases,
+            timeouts,
+            differences,
+            slow_disks: random.chance(0.15).then(|| random.pick(&slow)),
+            stuck_disks: random.chance(0.2),
+            own_links: random.chance(0.3),
+        }
+    }
+
+    /// Whether a member has the list and the guarantee of the majority.
+    pub fn agrees(&self, host: HostIndex) -> bool {
+        self.differences[host].is_none()
+    }
+
+    /// Whether all do.
+    pub fn all_agree(&self) -> bool {
+        self.differences.iter().all(Option::is_none)
+    }
+
+    /// The list of members that a host has.
+    pub fn members(&self, host: HostIndex) -> Vec<MemberId> {
+        match &self.differences[host] {
+            Some(Difference::Members(members)) => members.clone(),
+            _ => (0..self.leases.len()).map(member).collect(),
+        }
+    }
+
+    /// The guarantee that a host has, where `usual` is that of the majority and `lease` its lease if it has one. A lease
+    /// below `least` cannot be kept on calm days either.
+    pub fn guarantee(
+        &self,
+        host: HostIndex,
+        usual: Guarantee,
+        lease: Duration,
+        least: Duration,
+    ) -> Guarantee {
+        let differs = self.differences[host] == Some(Difference::Guarantee);
+        match usual {
+            Guarantee::Fenced if differs => Guarantee::Leased { lease, allowance_per_mille: 100 },
+            Guarantee::Leased { .. } if differs => Guarantee::Fenced,
+            Guarantee::Leased { allowance_per_mille, .. } => {
+                let lease = lease.mul_f64(self.leases[host]).max(least);
+                Guarantee::Leased { lease, allowance_per_mille }
+            }
+            Guarantee::Fenced => Guarantee::Fenced,
+        }
+    }
+
+    /// A member's election timeout, where `usual` is the usual one.
+    pub fn timeout(&self, host: HostIndex, usual: Duration) -> Duration {
+        usual * self.timeouts[host]
+    }
+
+    /// The longest lease of all, where `usual` is the usual one.
+    pub fn longest(&self, usual: Duration) -> Duration {
+        usual.mul_f64(self.leases.iter().copied().fold(1.0, f64::max))
+    }
+
+    /// Whether all members are set up alike.
+    pub fn is_uniform(&self) -> bool {
+        self.all_agree() && self.leases.iter().all(|lease| *lease == 1.0)
+    }
+
+    /// Faults of disks and links that only some runs have.
+    pub fn faults(&self, seed: u64, setting: &Setting) -> Vec<(SimTime, Fault)> {
+        let mut random = Random::new(seed ^ 0x5EED, Stream::Mixture);
+        let mut faults = Vec::new();
+        let hosts = 0..setting.size;
+        if self.own_links {
+            let pairs = hosts.clone().flat_map(|from| (0..setting.size).map(move |to| (from, to)));
+            faults.extend(pairs.map(|(from, to)| {
+                let model = Box::new(rough_links(&mut random, setting.detect));
+                (SimTime::ZERO, Fault::SetLink { from, to, model })
+            }));
+        }
+        if self.stuck_disks {
+            for _ in 0..1 + random.below(4) {
+                let host = random.below(setting.size as u64) as usize;
+                let at = SimTime::ZERO + random.between(Duration::ZERO, setting.storm);
+                let end = at + random.between(Duration::ZERO, setting.detect * 4);
+                faults.push((at, Fault::StickDisk(host)));
+                faults.push((end, Fault::FreeDisk(host)));
+            }
+        }
+        let over = SimTime::ZERO + setting.storm;
+        faults.retain(|(at, _)| *at < over);
+        faults
+    }
+}
+
+impl Difference {
+    fn draw(host: HostIndex, size: usize, random: &mut Random) -> Self {
+        if random.chance(0.5) {
+            return Difference::Guarantee;
+        }
+        // Itself, another, and one that nobody else knows: with votes across lists, two are a quorum.
+        let other = (host + 1 + random.below(size as u64 - 1) as usize) % size;
+        Difference::Members(vec![member(host), member(other), MemberId::new(100 + host as u32)])
+    }
+}

@@ -1,0 +1,86 @@
+//! Members of one group that go by different numbers of roles: a rolling change, or a mistake.
+//!
+//! Who leads what does not show it: each partition has one holder, and a key has two, because its slot is counted differently. So what is
+//! watched is that holders of any partitions, at any instant, all go by one layout. Afterwards every partition must come to have a leader though
+//! the members never come to agree. That it keeps it, and that a crash is survived as quickly as in a group that agrees, is not asked.
+
+use core::num::NonZeroU32;
+use std::io::Write;
+
+use mandate_proto::neli::{Agreement, Config, Plan};
+
+use super::scenario;
+use super::setting::Setting;
+use super::{NodeConfig, Options};
+use crate::fault::Name;
+use crate::network::HostIndex;
+use crate::random::{Random, Stream};
+use crate::verdict::Outcome;
+
+/// Reported when holders go by different layouts.
+const ONE_LAYOUT: &str = "one layout at a time";
+
+/// How much longer than a group that agrees one may take that does not: who gives way waits for marks of owners that are gone, rests, and looks
+/// whether the other layout renews.
+const PATIENCE: f64 = 4.0;
+
+/// Numbers of roles that members may go by.
+const ROLES: [u32; 3] = [4, 6, 12];
+
+/// Runs a seed; `trace` receives it line by line.
+pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outcome {
+    scenario::run_in(setting(seed, options), seed, options, trace)
+}
+
+fn setting(seed: u64, options: &Options) -> Setting {
+    // What is wanted is a ledger that fences, and answers that are not old: what the rule assumes.
+    let fits = |setting: &Setting| {
+        let is_fenced = setting.plan.grants().fenced;
+        is_fenced && !setting.shares_names && !setting.has_old_marks && setting.size > 1
+    };
+    let mut draws = (0..).map(|draw: u64| Setting::exclusive(seed ^ (draw << 40), options));
+    let mut setting = draws.find(fits).expect("most draws fit");
+    let mut random = Random::new(seed ^ 0x1A70, Stream::Setting);
+    let fewer = NonZeroU32::new(setting.partitions / 2).filter(|_| random.chance(0.3));
+    for (node, _) in &mut setting.nodes {
+        if let NodeConfig::Member(config) = node {
+            let partitions = fewer.filter(|_| random.chance(0.3));
+            config.plan = with_layout(&config.plan, random.pick(&ROLES), partitions);
+        }
+    }
+    // A newcomer is assigned partitions before it finds that it differs.
+    setting.keeps_terms = false;
+    // Who counts fewer partitions leads none of the others: nobody can ask for all.
+    setting.patience = if fewer.is_some() { f64::INFINITY } else { PATIENCE };
+    setting
+}
+
+/// The same, with another number of roles, and of partitions: the topic was expanded after it had started.
+fn with_layout(plan: &Plan, roles: u32, partitions: Option<NonZeroU32>) -> Plan {
+    let config = Config::new(plan.me(), plan.mode())
+        .with_allowance(plan.allowance_per_mille())
+        .with_drain(plan.drain())
+        .with_threshold(plan.threshold())
+        .with_roles(roles);
+    let mut grants = *plan.grants();
+    grants.partitions = partitions.unwrap_or(grants.partitions);
+    config.resolve(grants).expect("it was a plan before")
+}
+
+/// Whether these holders, of whichever partitions, go by one layout.
+pub(super) fn check(
+    holders: &[(HostIndex, Agreement)],
+    now: crate::time::SimTime,
+) -> Result<(), (&'static str, String)> {
+    let Some((one, layout)) = holders.first() else { return Ok(()) };
+    match holders.iter().find(|(_, other)| other != layout) {
+        None => Ok(()),
+        Some((other, theirs)) => {
+            let (one, other) = (Name(*one), Name(*other));
+            Err((
+                ONE_LAYOUT,
+                format!("{one} leads with {layout}, {other} with {theirs} (at {now} s)"),
+            ))
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! A disk that is put back to an older state, as a backup would: outside what is guaranteed, so it must be noticed.
+//!
+//! In a group that is well a follower crashes, and comes back with its disk as it was some writes ago. Who remembers more than
+//! it says so, before it can promise a term twice; it has no vote until it has asked all others, and then has one again.
+
+use mandate_proto::pole::member::Member;
+
+use super::scenario::Run;
+use crate::fault::{DiskFate, Fault, Name};
+use crate::host::host_of;
+use crate::network::HostIndex;
+use crate::subject::Observer;
+
+impl Run<'_> {
+    /// Puts back the disk of one that follows `leader`, and demands that this is noticed.
+    pub(super) fn demand_that_an_older_disk_is_noticed(&mut self, leader: HostIndex) {
+        let follows = |host: &HostIndex| *host != leader && self.follows(*host, leader);
+        let followers: Vec<_> = (0..self.setting.size).filter(follows).collect();
+        if followers.is_empty() {
+            return;
+        }
+        let host = self.random.pick(&followers);
+        let term = self.promised(host);
+        let writes = 1 + self.random.below(3) as usize;
+        self.world.inject(Fault::Crash(host));
+        self.world.inject(Fault::Recover { host, disk: DiskFate::Restored(writes) });
+        if self.promised(host) >= term {
+            return;
+        }
+        // Two rounds of pings, and the way there and back.
+        let ping = self.config.answers_within();
+        self.run_until(self.world.now() + ping + self.step() * 6);
+        if self.world.observer.is_done() {
+            return;
+        }
+        // If its leader had it promise the same again before that, nothing is forgotten that matters.
+        if !self.world.observer.went_back[host] && self.promised(host) < term {
+            let what = format!(
+                "{} has forgotten term {term:?} (knows {:?}), and nobody says so",
+                Name(host),
+                self.promised(host)
+            );
+            return self.world.observer.stall("an older disk is noticed", what);
+        }
+        self.run_until(self.world.now() + self.setting.interval * 4 + self.step() * 12);
+        let votes = self.world.machine(host).is_some_and(Member::has_vote);
+        if !votes && !self.world.observer.is_done() {
+            let what = format!("{} has no vote, though all others are there", Name(host));
+            self.world.observer.stall("an older disk is recovered from", what);
+        }
+    }
+
+    fn promised(&self, host: HostIndex) -> Option<u64> {
+        self.world.machine(host).map(|machine| machine.promised_term().get())
+    }
+
+    fn follows(&self, host: HostIndex, leader: HostIndex) -> bool {
+        use mandate_proto::pole::member::State;
+        matches!(self.world.observer.states[host],
+            State::Following { leader: followed, .. } if host_of(followed) == leader)
+    }
+}

@@ -91,7 +91,7 @@ pub(crate) enum Command {
     Status(AskArgs),
     /// The last elections.
     History(AskArgs),
-    /// Why an election went as it did: who stood, with which figures, and who won on what.
+    /// Why an election went as it did: who stood, and who won on what.
     Explain(ExplainArgs),
     /// Show what happens, as it happens.
     Observe(AskArgs),
@@ -162,7 +162,7 @@ pub(crate) struct LimitArgs {
     /// Mean one-way delay, if known, or the round trip: taken off the detection time.
     #[arg(long, value_parser = duration, default_value = "0s", value_name = "TIME")]
     pub(crate) delay: Duration,
-    /// Never send heartbeats closer together than this.
+    /// Never send heartbeats closer together than this, nor let one be late by less.
     #[arg(long, value_parser = positive_duration, default_value = "1ms", value_name = "TIME")]
     pub(crate) min_interval: Duration,
 }

@@ -70,6 +70,27 @@ impl Postgres {
         Ok(server)
     }
 
+    /// Starts a standby that follows this server, with the same settings: it streams what this one writes, and may be
+    /// read.
+    pub fn standby(&self) -> Result<Self, ServerError> {
+        let within = self.config.within.as_deref();
+        let instance = Instance::new("postgresql", "postgres", LEFTOVERS, within)?;
+        let port = ports::free_port().map_err(system("find a port"))?;
+        let mut copy = Command::new(self.programs.join("pg_basebackup"));
+        copy.args([
+            "--no-sync",
+            "--checkpoint=fast",
+            "--wal-method=stream",
+            "--write-recovery-conf",
+        ]);
+        copy.arg("--dbname").arg(self.url()).arg("--pgdata").arg(instance.directory().join("data"));
+        instance.run(&mut copy)?;
+        let (programs, config) = (self.programs.clone(), self.config.clone());
+        let mut standby = Postgres { instance, programs, port, config };
+        standby.start()?;
+        Ok(standby)
+    }
+
     fn initialise(&self) -> Result<(), ServerError> {
         let mut initdb = Command::new(self.programs.join("initdb"));
         initdb.args(["--no-sync", "--encoding=UTF8", "--locale=C", "--username", USER]);

@@ -68,6 +68,21 @@ fn a_password_is_asked_for_and_the_socket_answers_too() {
 }
 
 #[test]
+fn a_standby_follows_and_may_only_be_read() {
+    let server = launched();
+    sql(&server, "create table t (n int)");
+    let standby = server.standby().expect("it starts");
+    assert_eq!(sql(&standby, "select pg_is_in_recovery()"), "t");
+    sql(&server, "insert into t values (7)");
+    let began = Instant::now();
+    while sql(&standby, "select n from t") != "7" {
+        assert!(began.elapsed() < Duration::from_secs(120), "it does not follow");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(standby.sql("insert into t values (8)").is_err());
+}
+
+#[test]
 fn its_use_of_the_processors_is_seen() {
     let server = launched();
     let before = server.cpu_time();

@@ -8,6 +8,9 @@
 //! The number is drawn at random for each session, so that no one else's locks are in the way, and a lock that was
 //! lost is not taken for the one that follows it. Where a pooler answers there are no such locks: a session that is lent
 //! to others has locks that are others', too.
+//!
+//! Locks are of one server. On a standby the leader's lock would seem free, and a healthy leader would be deposed: a server
+//! that may only be read is refused, and the next attempt may find the primary.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -159,7 +162,7 @@ impl Locked {
                 LockSession::Postgres { _client: client, ended }
             }
             Address::MySql(url) => {
-                let mut connection = mysql::connect(url, PATIENCE).await.map_err(|it| it.reason)?;
+                let mut connection = mysql_lock_session(url).await?;
                 let take = format!("select get_lock('{}', 0)", mysql_name(number));
                 let taken =
                     answered(PATIENCE, connection.query_first::<Option<i64>, _>(take)).await?;
@@ -202,6 +205,14 @@ async fn lock_session(
     if server.is_pooled {
         return Err("a pooler answers: a lock would be another client's, too".into());
     }
+    let ask = client.query_one("select pg_is_in_recovery()", &[]);
+    let told = answered(PATIENCE, ask).await?.map_err(|error| postgres::described(&error))?;
+    if told.get(0) {
+        return Err(
+            "the server is a standby: its locks are its own, and the leader's is on the primary"
+                .into(),
+        );
+    }
     let limit = WAIT.as_millis();
     let set = format!("set statement_timeout = 0; set lock_timeout = {limit}");
     let set = answered(PATIENCE, client.batch_execute(&set)).await?;
@@ -209,6 +220,18 @@ async fn lock_session(
     // Before version 14 there is no such limit to lift.
     let _ = answered(PATIENCE, client.batch_execute("set idle_session_timeout = 0")).await?;
     Ok((client, ended))
+}
+
+/// The same of MySQL, where a name or a proxy may lead to a replica.
+async fn mysql_lock_session(url: &url::Url) -> Result<mysql_async::Conn, String> {
+    let mut connection = mysql::connect(url, PATIENCE).await.map_err(|it| it.reason)?;
+    let ask = connection.query_first::<String, _>("select @@global.read_only");
+    let told = answered(PATIENCE, ask).await?.map_err(|error| mysql::described(&error))?;
+    // A number here, a word there.
+    match told.as_deref() {
+        None | Some("0" | "OFF") => Ok(connection),
+        Some(_) => Err("the server may only be read: its locks are its own".into()),
+    }
 }
 
 /// An answer within this time: whoever is silent for longer says nothing any more.
@@ -243,7 +266,7 @@ async fn wait_once(address: &Address, number: i64) -> Result<(), String> {
             }
         }
         Address::MySql(url) => {
-            let mut connection = mysql::connect(url, PATIENCE).await.map_err(|it| it.reason)?;
+            let mut connection = mysql_lock_session(url).await?;
             let lift = connection.query_drop("set session max_statement_time = 0");
             let _ = answered(PATIENCE, lift).await?;
             let wait = format!("select get_lock('{}', {})", mysql_name(number), WAIT.as_secs());
@@ -269,4 +292,49 @@ fn mysql_name(number: i64) -> String {
 fn random() -> Result<i64, String> {
     let number = getrandom::u64().map_err(|error| error.to_string())?;
     Ok((number >> 1) as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use mandate_servers::Server;
+    use mandate_servers::mariadb::{MariaDb, MariaDbConfig};
+    use mandate_servers::postgres::{Postgres, PostgresConfig};
+
+    use super::*;
+
+    /// With several hosts and no primary within reach a connection settles on a standby. The leader's lock is on the
+    /// primary: on a standby it would seem free.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn no_lock_is_held_or_waited_for_on_a_standby() {
+        let primary = Postgres::launch(&PostgresConfig::default()).unwrap();
+        let standby = primary.standby().unwrap();
+        let address: Address = primary.url().parse().unwrap();
+        let locked = Locked::take(&address).await.unwrap();
+        let (port, primary_port) = (standby.port(), primary.port());
+        let alone = format!("postgres://mandate@127.0.0.1:{port}/postgres");
+        let cut = format!("postgres://mandate@127.0.0.1:{port},127.0.0.1:1/postgres");
+        for address in [alone, cut].map(|url| url.parse::<Address>().unwrap()) {
+            let waited = wait_once(&address, locked.number).await;
+            assert!(waited.unwrap_err().contains("standby"), "{address}: it is held");
+            let taken = Locked::take(&address).await.map(|locked| locked.number);
+            assert!(taken.unwrap_err().contains("standby"), "{address}: nobody would see it");
+        }
+        let both = format!("postgres://mandate@127.0.0.1:{port},127.0.0.1:{primary_port}/postgres");
+        let both: Address = both.parse().unwrap();
+        assert!(Locked::take(&both).await.is_ok(), "the primary is there");
+        standby.sql("select pg_promote()").unwrap();
+        let promoted: Address = standby.url().parse().unwrap();
+        assert!(Locked::take(&promoted).await.is_ok(), "it is a primary now");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn no_lock_is_held_or_waited_for_on_a_replica() {
+        let server = MariaDb::launch(&MariaDbConfig::default()).unwrap();
+        let address: Address = server.url().parse().unwrap();
+        assert!(Locked::take(&address).await.is_ok());
+        server.sql("set global read_only = on").unwrap();
+        let taken = Locked::take(&address).await.map(|locked| locked.number);
+        assert!(taken.unwrap_err().contains("only be read"));
+        assert!(wait_once(&address, 7).await.unwrap_err().contains("only be read"));
+    }
 }

@@ -15,6 +15,7 @@ use crate::line::Line;
 use crate::rows::{self, ControlRow, Row};
 use crate::schema::{self, Dialect, GROUP_ROLE, VERSION};
 use crate::sentry::Sentry;
+use crate::session::Session;
 use crate::statements::{self, Extra, Key, Reply, reason_of};
 use crate::url::Address;
 use crate::{durability, making};
@@ -22,7 +23,7 @@ use crate::{durability, making};
 /// Names that a slow listener may be behind.
 const HEARD: usize = 256;
 
-/// How long to wait for the first connection.
+/// How long to go on trying for the first connection. One attempt may take longer.
 const FIRST: Duration = Duration::from_secs(10);
 
 /// A database. Cheap to clone; its connections end with the last clone.
@@ -121,9 +122,20 @@ impl ControlRow {
 
 impl Database {
     /// Connects, and sees that the tables are there and of this version. `patience` is how long a statement may
-    /// take.
+    /// take. A server that cannot be reached is tried again for ten seconds.
     pub async fn open(address: &Address, patience: Duration) -> Result<Self, SqlError> {
         let database = Database::begin(address, patience);
+        database.check_schema().await?;
+        Ok(database)
+    }
+
+    /// The same with one attempt: for callers that try again by themselves, or not at all.
+    pub async fn open_once(address: &Address, patience: Duration) -> Result<Self, SqlError> {
+        let heard = broadcast::Sender::new(HEARD);
+        let session = Session::open(address, patience, heard.clone()).await;
+        let session = session.map_err(|failure| failure.at(address))?;
+        let control = Line::over(Some(session), address, patience, heard.clone());
+        let database = Database::with(control, address, patience, heard);
         database.check_schema().await?;
         Ok(database)
     }
@@ -132,6 +144,15 @@ impl Database {
     pub fn begin(address: &Address, patience: Duration) -> Self {
         let heard = broadcast::Sender::new(HEARD);
         let control = Line::open(address, patience, heard.clone());
+        Database::with(control, address, patience, heard)
+    }
+
+    fn with(
+        control: Line,
+        address: &Address,
+        patience: Duration,
+        heard: broadcast::Sender<String>,
+    ) -> Self {
         let shared = Shared {
             address: address.clone(),
             control,

@@ -57,6 +57,16 @@ impl Line {
         patience: Duration,
         heard: broadcast::Sender<String>,
     ) -> Self {
+        Line::over(None, address, patience, heard)
+    }
+
+    /// The same over a connection that is there already.
+    pub(crate) fn over(
+        first: Option<Session>,
+        address: &Address,
+        patience: Duration,
+        heard: broadcast::Sender<String>,
+    ) -> Self {
         let shared = Arc::new(Shared {
             address: address.clone(),
             patience,
@@ -67,15 +77,16 @@ impl Line {
             listens: watch::Sender::new(false),
             answers: AtomicU64::new(0),
         });
-        let keeper = tokio::spawn(keep(shared.clone()));
+        let keeper = tokio::spawn(keep(first, shared.clone()));
         Line { shared, keeper }
     }
 
-    /// Waits until there is a connection. Says why there is none after this time, or as soon as an attempt has failed for
-    /// a reason that does not pass by itself.
+    /// Waits until there is a connection. Says why there is none after this time, and no sooner than an attempt has failed;
+    /// or as soon as one has failed for a reason that does not pass by itself.
     pub(crate) async fn connected(&self, patience: Duration) -> Result<(), NoConnection> {
         let mut session = self.shared.session.subscribe();
         let mut failure = self.shared.failure.subscribe();
+        let mut failed = self.shared.failure.subscribe();
         let there = async { session.wait_for(Option::is_some).await.map(drop) };
         let hopeless = async {
             failure
@@ -83,10 +94,16 @@ impl Line {
                 .await
                 .map(drop)
         };
+        // An attempt ends by itself, if only after the last of several hosts.
+        let given_up = async {
+            sleep(patience).await;
+            failed.wait_for(Option::is_some).await.map(drop)
+        };
         tokio::select! {
             Ok(()) = there => Ok(()),
             Ok(()) = hopeless => Err(self.shared.failure()),
-            () = sleep(patience) => Err(self.shared.failure()),
+            Ok(()) = given_up => Err(self.shared.failure()),
+            else => Err(self.shared.failure()),
         }
     }
 
@@ -175,10 +192,13 @@ impl Shared {
     }
 }
 
-async fn keep(shared: Arc<Shared>) {
+async fn keep(mut first: Option<Session>, shared: Arc<Shared>) {
     let mut outage = Outage::begin();
     loop {
-        let opened = Session::open(&shared.address, shared.patience, shared.heard.clone()).await;
+        let opened = match first.take() {
+            Some(session) => Ok(session),
+            None => Session::open(&shared.address, shared.patience, shared.heard.clone()).await,
+        };
         match opened {
             Ok(session) => {
                 outage.say_over(&shared.address);

@@ -22,7 +22,7 @@ const BOUND: Duration = Duration::from_secs(60);
 /// One at a time: of two that make a table which is not there, PostgreSQL fails one, whatever they say of its existence. The
 /// lock is the transaction's, so that none is left in a session that a pooler lends to others.
 pub(crate) async fn on_postgres(parameters: &Parameters) -> Result<(), NoConnection> {
-    let (client, _) = postgres::connect(parameters, PATIENCE, broadcast::Sender::new(1)).await?;
+    let (client, _) = postgres::connect(parameters, broadcast::Sender::new(1)).await?;
     let making = async {
         let server = postgres::recognise(&client).await?;
         // Relatives have no such locks, and not all change tables within a transaction.

@@ -187,8 +187,9 @@ fn warn_once(server: &str) {
 impl Session {
     pub(crate) async fn open(url: &url::Url, patience: Duration) -> Result<Self, NoConnection> {
         let mut connection = connect(url, patience).await?;
-        let prepared = prepare(&mut connection, patience).await;
-        let is_cluster = prepared.map_err(|error| refusal(&error))?;
+        let preparing =
+            async { prepare(&mut connection, patience).await.map_err(|error| refusal(&error)) };
+        let is_cluster = session::within(session::bound(patience), preparing).await?;
         Ok(Session { connection: Mutex::new(connection), is_cluster })
     }
 

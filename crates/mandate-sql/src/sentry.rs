@@ -198,7 +198,7 @@ impl Locked {
 async fn lock_session(
     parameters: &Parameters,
 ) -> Result<(tokio_postgres::Client, watch::Receiver<bool>), String> {
-    let connecting = postgres::connect(parameters, PATIENCE, broadcast::Sender::new(1));
+    let connecting = postgres::connect(parameters, broadcast::Sender::new(1));
     let (client, ended) = connecting.await.map_err(|failed| failed.reason)?;
     let server = answered(PATIENCE, postgres::recognise(&client)).await?;
     let server = server.map_err(|error| postgres::described(&error))?;

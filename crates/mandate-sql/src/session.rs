@@ -1,7 +1,8 @@
 //! A connection to whichever database.
 //!
-//! Opening one is bounded as a whole. A proxy may take a connection, answer the login and then say nothing, and keep the
-//! connection alive all the while: no timeout of TCP ends that.
+//! Opening one is bounded. A proxy may take a connection, answer the login and then say nothing, and keep the
+//! connection alive all the while: no timeout of TCP ends that. Each step has a bound of its own, the connection and what is
+//! asked before the first statement: several hosts may take long together, and each of them must have its turn.
 
 use std::time::Duration;
 
@@ -12,8 +13,7 @@ use crate::error::{NoConnection, Trouble};
 use crate::url::Address;
 use crate::{mysql, postgres, sqlite};
 
-/// The least that opening a connection may take, with everything that is asked before the first statement: name
-/// resolution, TLS and a login on a busy server.
+/// The least that a step may take: name resolution, TLS and a login on a busy server, or what is asked after it.
 const SHORTEST_BOUND: Duration = Duration::from_secs(10);
 
 /// The most: with rounds of an hour nobody wants to wait for hours.
@@ -27,23 +27,17 @@ pub(crate) enum Session {
 }
 
 impl Session {
-    /// Connects, within a bound. Names of groups whose rows have changed go to `heard`, where
-    /// the database tells.
+    /// Connects, bounded. Names of groups whose rows have changed go to `heard`, where the database tells.
     pub(crate) async fn open(
         address: &Address,
         patience: Duration,
         heard: broadcast::Sender<String>,
     ) -> Result<Self, NoConnection> {
-        within(bound(patience), Session::connect(address, patience, heard)).await
-    }
-
-    async fn connect(
-        address: &Address,
-        patience: Duration,
-        heard: broadcast::Sender<String>,
-    ) -> Result<Self, NoConnection> {
         Ok(match address {
-            Address::Sqlite(path) => Session::Sqlite(sqlite::Session::open(path, patience).await?),
+            Address::Sqlite(path) => {
+                let opening = sqlite::Session::open(path, patience);
+                Session::Sqlite(within(bound(patience), opening).await?)
+            }
             Address::Postgres(url) => {
                 let session = postgres::Session::open(url, patience, heard).await?;
                 Session::Postgres(Box::new(session))
@@ -93,12 +87,12 @@ impl Session {
     }
 }
 
-/// How long it may take to open a connection for statements of this patience.
+/// How long a step may take on the way to a connection for statements of this patience.
 pub(crate) fn bound(patience: Duration) -> Duration {
     (patience * 2).clamp(SHORTEST_BOUND, LONGEST_BOUND)
 }
 
-/// Connects within this time, or says that nobody answered.
+/// Takes a step within this time, or says that nobody answered.
 pub(crate) async fn within<T>(
     bound: Duration,
     connecting: impl Future<Output = Result<T, NoConnection>>,

@@ -2,12 +2,17 @@
 //!
 //! The driver could dial by itself. It is done here because the driver answers whoever asks for the password in plain
 //! text, over whatever connection there is: that is seen to between the driver and the socket (see [`Guarded`]).
+//!
+//! Every address of every host has its own time, as in `libpq`, so that a silent one does not use up that of the next. That
+//! bounds the whole: there is no limit above it that could end an attempt before its last address was tried.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::sync::{broadcast, watch};
 use tokio_postgres::config::SslMode;
@@ -21,50 +26,91 @@ use super::{described, drive, refusal};
 use crate::error::NoConnection;
 use crate::tls;
 
-/// How long one attempt may take where nothing else is written, shared among the hosts.
+/// How long the addresses may take together where nothing else is written.
 const LIMIT: Duration = Duration::from_secs(8);
 
-/// The least of it that a host has.
+/// The least of it that an address has.
 const LEAST: Duration = Duration::from_secs(2);
+
+/// The most that is waited for one address, whatever is written: with `connect_timeout=3600` nobody wants to wait for hours.
+const MOST: Duration = Duration::from_secs(60);
+
+/// So many addresses are tried: with a name that has hundreds, an attempt still ends.
+const MAX_ADDRESSES: usize = 32;
 
 /// A connection, driven by a task of its own, and when it has ended.
 pub(crate) type Dialed = (Client, watch::Receiver<bool>);
+
+/// Where a server may be found.
+#[derive(Debug)]
+enum Route {
+    Socket(PathBuf),
+    Tcp(SocketAddr),
+}
+
+/// One way to one of the places.
+#[derive(Debug)]
+struct Candidate<'a> {
+    place: &'a Place,
+    /// Or why there is none.
+    route: Result<Route, NoConnection>,
+}
 
 /// Connects to the first place that will do.
 pub(crate) async fn dial(
     target: &Target,
     heard: &broadcast::Sender<String>,
 ) -> Result<Dialed, NoConnection> {
-    let tls = match &target.tls {
-        Tls::Never => None,
-        Tls::Offered(terms) | Tls::Always(terms) => Some(connector(terms)?),
-    };
     let mut places: Vec<&Place> = target.places.iter().collect();
     if target.shuffles {
         shuffle(&mut places);
     }
-    let strict = Dial { target, tls: tls.as_ref(), heard, wanted: first_pass(target.wanted) };
-    let mut failed = match strict.first_of(&places).await {
-        Ok(dialed) => return Ok(dialed),
-        Err(failed) => failed,
-    };
-    if strict.wanted != target.wanted {
-        let lenient = Dial { wanted: Wanted::Any, ..strict };
-        match lenient.first_of(&places).await {
-            Ok(dialed) => return Ok(dialed),
-            Err(again) => failed = again,
-        }
-    }
-    Err(failed)
+    let limit = target.limit.unwrap_or(LIMIT).min(MOST);
+    let found = join_all(places.into_iter().map(|place| candidates(place, limit))).await;
+    let found = found.into_iter().flatten().take(MAX_ADDRESSES).collect();
+    first_of(target, found, heard).await
 }
 
-/// What is looked for at first; any will do after that, if this is not all that is wanted.
-fn first_pass(wanted: Wanted) -> Wanted {
-    match wanted {
-        Wanted::PreferWritable => Wanted::Writable,
-        Wanted::PreferStandby => Wanted::Standby,
-        wanted => wanted,
+/// Connects to the first that will do, or else to the first that answered, if that is good enough.
+async fn first_of(
+    target: &Target,
+    candidates: Vec<Candidate<'_>>,
+    heard: &broadcast::Sender<String>,
+) -> Result<Dialed, NoConnection> {
+    let tls = match &target.tls {
+        Tls::Never => None,
+        Tls::Offered(terms) | Tls::Always(terms) => Some(connector(terms)?),
+    };
+    let dial = Dial { target, tls: tls.as_ref(), heard };
+    let number = candidates.len();
+    let share = (LIMIT / u32::try_from(number).unwrap_or(1).max(1)).max(LEAST);
+    let limit = target.limit.unwrap_or(share).min(MOST);
+    let (mut second_best, mut failures) = (None, Vec::new());
+    for Candidate { place, route } in candidates {
+        let attempt = async { dial.one(place, route?).await };
+        let failed = match tokio::time::timeout(limit, attempt).await {
+            Ok(Ok((dialed, None))) => return Ok(dialed),
+            Ok(Ok((dialed, Some(unsuitable)))) => {
+                second_best.get_or_insert(dialed);
+                // A standby is promoted some day.
+                NoConnection::passing(unsuitable)
+            }
+            Ok(Err(failed)) => failed,
+            Err(_) => NoConnection::passing(format!("no answer within {limit:?}")),
+        };
+        failures.push((place, failed));
     }
+    let is_lenient = matches!(target.wanted, Wanted::PreferWritable | Wanted::PreferStandby);
+    if let Some(dialed) = second_best.filter(|(_, ended)| is_lenient && !*ended.borrow()) {
+        return Ok(dialed);
+    }
+    // One that may come back makes all of it pass.
+    let is_final = failures.iter().all(|(_, failed)| failed.is_final);
+    let reasons = failures.into_iter().map(|(place, failed)| match number {
+        1 => failed.reason,
+        _ => format!("{}:{}: {}", place.host, place.port, failed.reason),
+    });
+    Err(NoConnection { reason: reasons.collect::<Vec<_>>().join("; "), is_final })
 }
 
 fn connector(terms: &Terms) -> Result<MakeRustlsConnect, NoConnection> {
@@ -77,47 +123,24 @@ struct Dial<'a> {
     target: &'a Target,
     tls: Option<&'a MakeRustlsConnect>,
     heard: &'a broadcast::Sender<String>,
-    wanted: Wanted,
 }
 
-impl Dial<'_> {
-    async fn first_of(&self, places: &[&Place]) -> Result<Dialed, NoConnection> {
-        let share = LIMIT / u32::try_from(places.len()).unwrap_or(1);
-        let limit = self.target.limit.unwrap_or(share.max(LEAST));
-        let mut failures = Vec::new();
-        for place in places {
-            let failed = match tokio::time::timeout(limit, self.one(place)).await {
-                Ok(Ok(dialed)) => return Ok(dialed),
-                Ok(Err(failed)) => failed,
-                Err(_) => NoConnection::passing(format!("no answer within {limit:?}")),
-            };
-            failures.push((place, failed));
-        }
-        // One that may come back makes all of it pass.
-        let is_final = failures.iter().all(|(_, failed)| failed.is_final);
-        let reasons = failures.into_iter().map(|(place, failed)| match places.len() {
-            1 => failed.reason,
-            _ => format!("{}:{}: {}", place.host, place.port, failed.reason),
-        });
-        Err(NoConnection { reason: reasons.collect::<Vec<_>>().join("; "), is_final })
-    }
+/// A connection, and why its server is not of the kind that is wanted, if so.
+type Answered = (Dialed, Option<&'static str>);
 
-    /// Every address that a name has, in turn.
-    async fn one(&self, place: &Place) -> Result<Dialed, NoConnection> {
-        if let Some(path) = place.socket() {
-            let socket = UnixStream::connect(&path).await;
-            let failed = |error| NoConnection::passing(format!("{}: {error}", path.display()));
-            let stream = Guarded::new(Box::new(socket.map_err(failed)?), Rules::default());
-            return self.log_in(place, stream, false).await;
-        }
-        let mut failed = NoConnection::passing("the name has no address");
-        for address in addresses(place).await? {
-            match self.over_tcp(place, address).await {
-                Ok(dialed) => return Ok(dialed),
-                Err(again) => failed = again,
+impl Dial<'_> {
+    async fn one(&self, place: &Place, route: Route) -> Result<Answered, NoConnection> {
+        let dialed = match route {
+            Route::Tcp(address) => self.over_tcp(place, address).await?,
+            Route::Socket(path) => {
+                let socket = UnixStream::connect(&path).await;
+                let failed = |error| NoConnection::passing(format!("{}: {error}", path.display()));
+                let stream = Guarded::new(Box::new(socket.map_err(failed)?), Rules::default());
+                self.log_in(place, stream, false).await?
             }
-        }
-        Err(failed)
+        };
+        let unsuitable = self.judge(&dialed.0).await?;
+        Ok((dialed, unsuitable))
     }
 
     async fn over_tcp(&self, place: &Place, address: SocketAddr) -> Result<Dialed, NoConnection> {
@@ -177,14 +200,13 @@ impl Dial<'_> {
                 client
             }
         };
-        self.check(&client).await?;
         Ok((client, watched))
     }
 
-    /// Whether it is a server of the kind that is wanted.
-    async fn check(&self, client: &Client) -> Result<(), NoConnection> {
-        if self.wanted == Wanted::Any {
-            return Ok(());
+    /// Why it is no server of the kind that is wanted, if it is not.
+    async fn judge(&self, client: &Client) -> Result<Option<&'static str>, NoConnection> {
+        if self.target.wanted == Wanted::Any {
+            return Ok(None);
         }
         let ask = "select pg_is_in_recovery(), current_setting('transaction_read_only')";
         let rows = client.simple_query(ask).await;
@@ -196,25 +218,41 @@ impl Dial<'_> {
             _ => None,
         });
         let (is_standby, is_read_only) = row.unwrap_or_default();
-        let (suits, what) = match self.wanted {
-            Wanted::Writable => (!is_standby && !is_read_only, "it may only be read"),
+        let (suits, what) = match self.target.wanted {
+            Wanted::Writable | Wanted::PreferWritable => {
+                (!is_standby && !is_read_only, "it may only be read")
+            }
             Wanted::ReadOnly => (is_standby || is_read_only, "it takes writes"),
             Wanted::Primary => (!is_standby, "it is a standby"),
-            Wanted::Standby => (is_standby, "it is not a standby"),
-            Wanted::Any | Wanted::PreferWritable | Wanted::PreferStandby => (true, ""),
+            Wanted::Standby | Wanted::PreferStandby => (is_standby, "it is not a standby"),
+            Wanted::Any => (true, ""),
         };
-        // A standby is promoted some day.
-        if suits { Ok(()) } else { Err(NoConnection::passing(what)) }
+        Ok((!suits).then_some(what))
     }
 }
 
-async fn addresses(place: &Place) -> Result<Vec<SocketAddr>, NoConnection> {
-    if let Some(address) = place.address {
-        return Ok(vec![(address, place.port).into()]);
+/// Every address that a place has. Names are looked up within this time.
+async fn candidates(place: &Place, limit: Duration) -> Vec<Candidate<'_>> {
+    let one = |route| Candidate { place, route };
+    if let Some(path) = place.socket() {
+        return vec![one(Ok(Route::Socket(path)))];
     }
-    let found = lookup_host((place.host.as_str(), place.port)).await;
-    let found = found.map_err(|error| NoConnection::passing(format!("{}: {error}", place.host)))?;
-    Ok(found.collect())
+    if let Some(address) = place.address {
+        return vec![one(Ok(Route::Tcp((address, place.port).into())))];
+    }
+    let looking = lookup_host((place.host.as_str(), place.port));
+    let failed = match tokio::time::timeout(limit, looking).await {
+        Ok(Ok(found)) => {
+            let found: Vec<_> = found.map(|address| one(Ok(Route::Tcp(address)))).collect();
+            if !found.is_empty() {
+                return found;
+            }
+            "the name has no address".to_owned()
+        }
+        Ok(Err(error)) => format!("{}: {error}", place.host),
+        Err(_) => format!("the name was not looked up within {limit:?}"),
+    };
+    vec![one(Err(NoConnection::passing(failed)))]
 }
 
 /// Whether nobody but this host sees what is sent there.
@@ -255,5 +293,41 @@ fn warn_once(place: &Place) {
             "the connection is not encrypted: the server offers no TLS. Have it offer TLS (ssl = on) and write \
              sslmode=require, or write sslmode=disable if the network is trusted"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mandate_servers::postgres::{Postgres, PostgresConfig};
+    use tokio::net::TcpListener;
+
+    use super::super::parameters::Parameters;
+    use super::super::target::{Surroundings, resolve};
+    use super::*;
+
+    /// A name with an address that accepts and says nothing, one that nothing listens at, and one that is right.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn each_address_of_a_name_has_a_time_of_its_own() {
+        let server = Postgres::launch(&PostgresConfig::default()).unwrap();
+        let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = "postgres://mandate@db.example/postgres?connect_timeout=1";
+        let parameters = Parameters::from_url(url).unwrap();
+        let target = resolve(&parameters, &Surroundings { variable: &|_| None }).unwrap();
+        let ports = [mute.local_addr().unwrap().port(), 1, server.port()];
+        let candidates = |ports: &[u16]| {
+            let candidate = |port: &u16| Candidate {
+                place: &target.places[0],
+                route: Ok(Route::Tcp(([127, 0, 0, 1], *port).into())),
+            };
+            ports.iter().map(candidate).collect::<Vec<_>>()
+        };
+        let heard = broadcast::Sender::new(1);
+        let (client, _ended) = first_of(&target, candidates(&ports), &heard).await.unwrap();
+        client.simple_query("select 1").await.unwrap();
+        let failed = first_of(&target, candidates(&ports[..2]), &heard).await.map(drop);
+        let failed = failed.unwrap_err();
+        assert!(!failed.is_final, "{failed:?}");
+        assert!(failed.reason.contains("no answer within 1s"), "{failed:?}");
+        assert!(failed.reason.contains("refused"), "each of them is told of: {failed:?}");
     }
 }

@@ -58,15 +58,15 @@ pub(crate) struct Session {
     begin: String,
 }
 
-/// A connection for anything, driven; what it hears of `mandate` goes to `heard`. The receiver says when it ends.
+/// A connection for anything, driven; what it hears of `mandate` goes to `heard`. The receiver says when it ends. Bounded:
+/// see [`dial`].
 pub(crate) async fn connect(
     parameters: &Parameters,
-    patience: Duration,
     heard: broadcast::Sender<String>,
 ) -> Result<(Client, watch::Receiver<bool>), NoConnection> {
     let target =
         target::resolve(parameters, &Surroundings::own()).map_err(NoConnection::lasting)?;
-    session::within(session::bound(patience), dial::dial(&target, &heard)).await
+    dial::dial(&target, &heard).await
 }
 
 async fn drive<S, T>(
@@ -94,7 +94,18 @@ impl Session {
         patience: Duration,
         heard: broadcast::Sender<String>,
     ) -> Result<Self, NoConnection> {
-        let (client, ended) = connect(parameters, patience, heard).await?;
+        let (client, ended) = connect(parameters, heard).await?;
+        let set_up = Session::set_up(parameters, patience, client, ended);
+        session::within(session::bound(patience), set_up).await
+    }
+
+    /// Asks who answers, and sets limits.
+    async fn set_up(
+        parameters: &Parameters,
+        patience: Duration,
+        client: Client,
+        ended: watch::Receiver<bool>,
+    ) -> Result<Self, NoConnection> {
         let server = recognise(&client).await.map_err(|error| refusal(&error))?;
         let limit = (patience * 2).as_millis();
         // Shorter than the patience of whoever renews a lease: then a lock that another holds is called by its name,

@@ -227,6 +227,59 @@ async fn a_connection_that_falls_silent_after_the_login_is_given_up() {
     member.shutdown().await;
 }
 
+/// Accepts every connection and says nothing on it; how many there were.
+async fn mute() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, connections) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let count = connections.clone();
+    tokio::spawn(async move {
+        let mut open = Vec::new();
+        while let Ok((client, _)) = listener.accept().await {
+            count.fetch_add(1, Ordering::SeqCst);
+            open.push(client);
+        }
+    });
+    (address, connections)
+}
+
+/// The limit is as long as what a single host is given, so that nothing else may end the attempt at the first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_says_nothing_does_not_use_up_the_time_of_the_next() {
+    let (url, port) = {
+        let server = POSTGRES.lock().unwrap();
+        (server.url(), server.port())
+    };
+    Database::make_schema(&url.parse().unwrap()).await.unwrap();
+    let (mute, connections) = mute().await;
+    let hosts = format!("127.0.0.1:{},127.0.0.1:{port}", mute.port());
+    let url = url.replace(&format!("127.0.0.1:{port}"), &hosts) + "?connect_timeout=10";
+    let address: Address = url.parse().unwrap();
+    let database = Database::open_once(&address, ROUND).await.unwrap();
+    assert_eq!(connections.load(Ordering::SeqCst), 1, "one attempt");
+    assert_eq!(database.members("nobody").await.unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_wants_one_attempt_gets_one() {
+    // Whatever it is told, it hangs up.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (port, attempts) = (listener.local_addr().unwrap().port(), Arc::new(AtomicUsize::new(0)));
+    let count = attempts.clone();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            count.fetch_add(1, Ordering::SeqCst);
+            drop(client);
+        }
+    });
+    for (scheme, query) in [("postgres", "?sslmode=disable"), ("mysql", "?ssl-mode=DISABLED")] {
+        attempts.store(0, Ordering::SeqCst);
+        let address: Address = format!("{scheme}://u:p@127.0.0.1:{port}/d{query}").parse().unwrap();
+        let error = Database::open_once(&address, ROUND).await.unwrap_err();
+        assert!(matches!(error, SqlError::Unreachable { .. }), "{error}");
+        assert_eq!(attempts.load(Ordering::SeqCst), 1, "{scheme}");
+    }
+}
+
 async fn refused(address: &str) -> SqlError {
     let address: Address = address.parse().unwrap();
     Database::open(&address, Duration::from_secs(1)).await.unwrap_err()
@@ -349,7 +402,7 @@ async fn ours(address: &str, question: &str) -> Result<Vec<String>, crate::error
     let address: Address = address.parse().unwrap();
     let Address::Postgres(parameters) = &address else { panic!("{address}") };
     let heard = broadcast::Sender::new(1);
-    let (client, _ended) = crate::postgres::connect(parameters, super::PATIENCE, heard).await?;
+    let (client, _ended) = crate::postgres::connect(parameters, heard).await?;
     let messages = client.simple_query(question).await.unwrap();
     let row = messages.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => Some(row),

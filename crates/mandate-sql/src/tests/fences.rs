@@ -46,7 +46,7 @@ impl App {
             Address::Sqlite(path) => App::Sqlite(rusqlite::Connection::open(path).unwrap()),
             Address::Postgres(url) => {
                 let heard = broadcast::Sender::new(1);
-                App::Postgres(postgres::connect(url, PATIENCE, heard).await.unwrap().0)
+                App::Postgres(postgres::connect(url, heard).await.unwrap().0)
             }
             Address::MySql(url) => App::MySql(mysql::connect(url, PATIENCE).await.unwrap()),
         }

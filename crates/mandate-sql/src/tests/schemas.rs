@@ -30,7 +30,7 @@ async fn tables_of_the_first_version_are_brought_up_to_date() {
                 let older = url.as_str().replace("/postgres", "/older").parse().unwrap();
                 let Address::Postgres(url) = older else { panic!("{older}") };
                 let heard = tokio::sync::broadcast::Sender::new(1);
-                let (client, _) = postgres::connect(&url, PATIENCE, heard).await.unwrap();
+                let (client, _) = postgres::connect(&url, heard).await.unwrap();
                 client.batch_execute(&first_version(Dialect::Postgres).join(";")).await.unwrap();
                 Address::Postgres(url)
             }

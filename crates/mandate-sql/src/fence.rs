@@ -24,7 +24,7 @@
 //! one that nobody was given, or if there is no such group.
 //!
 //! On MySQL the row is written by every fenced transaction, which so wait for each other: a shared lock would be of
-//! one node only on Galera. On PostgreSQL a transaction of a newer term waits for those of older ones that are open, for no longer
+//! one node only on Galera. Transactions there must not be SERIALIZABLE: their reads lock the control row. On PostgreSQL a transaction of a newer term waits for those of older ones that are open, for no longer
 //! than [`PATIENCE`] unless the caller has set a limit of its own, and then names who holds the row.
 
 use mandate_proto::identity::Term;
@@ -115,7 +115,9 @@ pub async fn postgres(
     }
 }
 
-/// Checks a term in a transaction of MySQL or MariaDB.
+/// Checks a term in a transaction of MySQL or MariaDB, which must not be SERIALIZABLE: its reads lock the control row, and nobody
+/// could renew or take over until it ends. Where that is the session's level it is refused; a level that is set for
+/// one transaction alone ([`mysql_async::TxOpts::with_isolation_level`]) cannot be seen.
 pub async fn mysql(
     transaction: &mut mysql_async::Transaction<'_>,
     group: &str,
@@ -221,9 +223,19 @@ $mandate$";
 
 /// First the update, and the row only where there is none: who inserts a row that is there shares it, and two who share it
 /// and then want to write it wait for each other.
+///
+/// At SERIALIZABLE the plain read of the control row would lock it until the transaction ends: the leader could not renew
+/// beside its own transactions, and nobody could take over from one that was stopped in one. InnoDB has no read without a
+/// lock there, so that level is refused. Nothing is lost by that: fenced transactions of one group go one after the
+/// other at any level. A level that is set for the next transaction alone does not show in the variable, which is named
+/// differently by MySQL and by MariaDB.
 const MYSQL: &str = "create procedure mandate_fence(in g varchar(64), in r bigint, in t bigint)
 begin
   declare given bigint default null;
+  if /*!50720 @@transaction_isolation */ /*M! @@tx_isolation */ = 'SERIALIZABLE' then
+    signal sqlstate '45000' set message_text =
+      'mandate: at SERIALIZABLE this would lock the row that the leader renews: use REPEATABLE READ';
+  end if;
   select term into given from mandate_control
     where group_name = convert(g using utf8mb4) collate utf8mb4_bin and role = r;
   if given is null then

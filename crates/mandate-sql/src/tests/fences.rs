@@ -26,6 +26,16 @@ impl Table {
         (table, one)
     }
 
+    /// The leader renews, and then another takes over.
+    async fn elect_on(&self, one: Holder) {
+        let (was, publish) = (Version { term: OLD, beat: 0 }, super::publish(&[2]));
+        let (changed, row) = self.control(super::Statement::Renew { me: one, was, publish }).await;
+        assert!(changed);
+        let two = self.join(2, None).await;
+        let (changed, _) = self.control(takeover(two, row.version, Some(one), 4)).await;
+        assert!(changed);
+    }
+
     async fn raise_to_new_term(&self, one: Holder) {
         let was = Version { term: OLD, beat: 0 };
         let (changed, _) = self.control(takeover(one, was, Some(one), 4)).await;
@@ -49,6 +59,20 @@ impl App {
                 App::Postgres(postgres::connect(url, heard).await.unwrap().0)
             }
             Address::MySql(url) => App::MySql(mysql::connect(url, PATIENCE).await.unwrap()),
+        }
+    }
+
+    async fn set_level(&mut self, level: &str) {
+        match self {
+            App::Postgres(client) => {
+                let set = format!("set default_transaction_isolation = '{level}'");
+                client.batch_execute(&set).await.unwrap();
+            }
+            App::MySql(connection) => {
+                let set = format!("set session transaction isolation level {level}");
+                connection.query_drop(set).await.unwrap();
+            }
+            App::Sqlite(_) => {}
         }
     }
 
@@ -173,30 +197,34 @@ async fn the_function_checks_the_tables_beside_it_whatever_the_search_path() {
     client.batch_execute("select mandate_fence('tenants', -1, 3)").await.unwrap();
 }
 
-/// Writers of one leader, many at a time: they wait for each other, and none fails.
+/// Writers of one leader, many at a time, while it renews: they wait for each other, and nobody fails.
 async fn writers(address: &Address, group: &str, levels: &[&str]) {
     const WRITERS: usize = 8;
     const TRANSACTIONS: usize = 12;
+    let (table, one) = Table::at_old_term(address, group).await;
+    let mut was = Version { term: OLD, beat: 0 };
     for level in levels {
         let apps = join_all((0..WRITERS).map(|_| App::open(address))).await;
         let written = apps.into_iter().map(|mut app| async move {
-            match &mut app {
-                App::Postgres(client) => {
-                    let set = format!("set default_transaction_isolation = '{level}'");
-                    client.batch_execute(&set).await.unwrap();
-                }
-                App::MySql(connection) => {
-                    let set = format!("set session transaction isolation level {level}");
-                    connection.query_drop(set).await.unwrap();
-                }
-                App::Sqlite(_) => {}
-            }
+            app.set_level(level).await;
             for _ in 0..TRANSACTIONS {
                 app.fenced(group, OLD).await?;
             }
             Ok::<_, Refused>(())
         });
-        for written in join_all(written).await {
+        let mut written = Box::pin(join_all(written));
+        let done = loop {
+            let publish = super::publish(&[2]);
+            let renew = super::Statement::Renew { me: one, was, publish };
+            let (changed, row) = table.control(renew).await;
+            assert!(changed, "{address} at {level}");
+            was = row.version;
+            tokio::select! {
+                done = &mut written => break done,
+                () = tokio::time::sleep(Duration::from_millis(1)) => {}
+            }
+        };
+        for written in done {
             written.unwrap_or_else(|error| panic!("{address} at {level}: {error}"));
         }
     }
@@ -204,13 +232,54 @@ async fn writers(address: &Address, group: &str, levels: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_writers_of_one_term_fence_at_once_without_a_deadlock() {
-    let levels = ["read committed", "repeatable read", "serializable"];
     let address: Address = MARIADB.lock().unwrap().url().parse().unwrap();
-    Table::at_old_term(&address, "writers").await;
-    writers(&address, "writers", &levels).await;
+    writers(&address, "writers", &["read committed", "repeatable read"]).await;
     let address: Address = POSTGRES.lock().unwrap().url().parse().unwrap();
-    Table::at_old_term(&address, "writers").await;
-    writers(&address, "writers", &levels).await;
+    writers(&address, "writers", &["read committed", "repeatable read", "serializable"]).await;
+}
+
+/// A leader's process that is stopped inside a fenced transaction keeps neither it from renewing nor others from taking over.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_fenced_transaction_stands_in_the_way_of_no_election() {
+    let address: Address = MARIADB.lock().unwrap().url().parse().unwrap();
+    let levels = ["read committed", "repeatable read"].map(|level| (address.clone(), level));
+    let address: Address = POSTGRES.lock().unwrap().url().parse().unwrap();
+    let more = ["read committed", "serializable"].map(|level| (address.clone(), level));
+    for (at, (address, level)) in levels.into_iter().chain(more).enumerate() {
+        let group = format!("stopped-{at}");
+        let (table, one) = Table::at_old_term(&address, &group).await;
+        let mut app = App::open(&address).await;
+        app.set_level(level).await;
+        match &mut app {
+            App::Postgres(client) => {
+                let open = client.transaction().await.unwrap();
+                fence::postgres(&open, &group, None, OLD).await.unwrap();
+                table.elect_on(one).await;
+            }
+            App::MySql(connection) => {
+                let mut open = connection.start_transaction(Default::default()).await.unwrap();
+                fence::mysql(&mut open, &group, None, OLD).await.unwrap();
+                table.elect_on(one).await;
+            }
+            App::Sqlite(_) => panic!("not a server"),
+        }
+    }
+}
+
+/// There a read locks what it reads, until the transaction ends: a leader could not renew beside its own transactions.
+#[tokio::test(flavor = "multi_thread")]
+async fn mysql_at_serializable_is_refused_with_the_reason() {
+    let address: Address = MARIADB.lock().unwrap().url().parse().unwrap();
+    let (table, one) = Table::at_old_term(&address, "serializable").await;
+    let mut app = App::open(&address).await;
+    app.set_level("serializable").await;
+    let App::MySql(connection) = &mut app else { panic!("not MariaDB") };
+    let mut open = connection.start_transaction(Default::default()).await.unwrap();
+    let refused =
+        fence::mysql(&mut open, "serializable", None, OLD).await.map_err(|it| it.to_string());
+    table.elect_on(one).await;
+    let refused = refused.unwrap_err();
+    assert!(refused.contains("SERIALIZABLE") && refused.contains("REPEATABLE READ"), "{refused}");
 }
 
 /// Members join while the leader renews: no statement is refused because two wait for each other.

@@ -24,7 +24,7 @@ use crate::session;
 #[derive(Debug)]
 pub(crate) struct Session {
     connection: Mutex<Conn>,
-    /// Certification-based replication: locks by name are of one node only.
+    /// Several nodes take writes to the same rows: locks by name are of one of them only.
     pub(crate) is_cluster: bool,
 }
 
@@ -219,9 +219,37 @@ async fn prepare(connection: &mut Conn, patience: Duration) -> Result<bool, Erro
     // In seconds, MariaDB; MySQL has a limit for reads only, and its lock timeout bounds the rest.
     let limit = format!("set session max_statement_time = {}", (patience * 2).as_secs_f64());
     let _ = connection.query_drop(limit).await;
-    let cluster: Option<(String, String)> =
-        connection.query_first("show status like 'wsrep_cluster_size'").await?;
-    Ok(cluster.is_some_and(|(_, size)| size.parse::<u32>().is_ok_and(|size| size > 0)))
+    let mut signs = Vec::new();
+    for question in CLUSTER_SIGNS {
+        let told = match connection.query::<(String, Option<String>), _>(question).await {
+            // Not every relative knows what is asked for here.
+            Err(Error::Server(_)) => Vec::new(),
+            told => told?,
+        };
+        signs.extend(told.into_iter().map(|(name, value)| (name, value.unwrap_or_default())));
+    }
+    Ok(is_cluster(&signs))
+}
+
+/// What tells a node of a cluster, each as a name and a value. No privilege is needed for these.
+const CLUSTER_SIGNS: [&str; 3] = [
+    "show status like 'wsrep_cluster_size'",
+    "show global variables like 'group_replication_%'",
+    "select 'ndbcluster', support from information_schema.engines where engine = 'ndbcluster'",
+];
+
+/// Whether several nodes take writes to the same rows: Galera, Group Replication with several primaries, NDB. (Tables that
+/// are not NDB's on an NDB node are refused elsewhere.)
+fn is_cluster(signs: &[(String, String)]) -> bool {
+    let value = |name: &str| {
+        let sign = signs.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        sign.map_or("", |(_, value)| value.as_str())
+    };
+    let is_galera = value("wsrep_cluster_size").parse().is_ok_and(|size: u32| size > 0);
+    let has_several_primaries = !value("group_replication_group_name").is_empty()
+        && value("group_replication_single_primary_mode").eq_ignore_ascii_case("off");
+    let is_ndb = ["YES", "DEFAULT"].contains(&value("ndbcluster"));
+    is_galera || has_several_primaries || is_ndb
 }
 
 async fn send(connection: &mut Conn, batch: &Batch) -> Result<Vec<Done>, Error> {
@@ -364,5 +392,21 @@ mod tests {
         assert!(mode("ssl-mode=maybe").unwrap_err().contains("VERIFY_IDENTITY"));
         assert!(mode("ssl-cert=c").unwrap_err().contains("ssl-key"));
         assert!(mode("frobnicate=1").unwrap_err().contains("`frobnicate`"));
+    }
+
+    #[test]
+    fn locks_by_name_are_not_relied_on_where_several_nodes_take_writes() {
+        let told = |signs: &[(&str, &str)]| {
+            let signs = signs.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+            is_cluster(&signs.collect::<Vec<_>>())
+        };
+        let mode = |mode| ("group_replication_single_primary_mode", mode);
+        let group = ("group_replication_group_name", "5f3a7c52-0000-4000-8000-000000000000");
+        assert!(!told(&[]) && !told(&[("wsrep_cluster_size", "0")]), "a server alone");
+        assert!(told(&[("wsrep_cluster_size", "3")]), "Galera");
+        assert!(told(&[group, mode("OFF")]), "every member takes writes");
+        assert!(!told(&[group, mode("ON")]), "one does");
+        assert!(!told(&[("group_replication_group_name", ""), mode("OFF")]), "not in a group");
+        assert!(told(&[("ndbcluster", "YES")]) && !told(&[("ndbcluster", "NO")]));
     }
 }

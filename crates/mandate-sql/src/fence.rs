@@ -16,7 +16,7 @@
 //!
 //! | database | at the beginning of the transaction |
 //! | --- | --- |
-//! | PostgreSQL | `select mandate_fence('GROUP', -1, TERM)`: transactions of one term do not wait for each other |
+//! | PostgreSQL | `select mandate_fence('GROUP', -1, TERM)`: transactions of one term wait for its first one, and not for each other |
 //! | MySQL, MariaDB, Galera | `call mandate_fence('GROUP', -1, TERM)` |
 //! | SQLite | the statement [`RAISE`], which must change one row |
 //!
@@ -25,7 +25,7 @@
 //!
 //! On MySQL the row is written by every fenced transaction, which so wait for each other: a shared lock would be of
 //! one node only on Galera. Transactions there must not be SERIALIZABLE: their reads lock the control row. On PostgreSQL a transaction of a newer term waits for those of older ones that are open, for no longer
-//! than [`PATIENCE`] unless the caller has set a limit of its own, and then names who holds the row.
+//! than [`PATIENCE`] unless the caller has set a limit of its own, and then names who may hold the row.
 
 use mandate_proto::identity::Term;
 use mandate_proto::registers::RoleId;
@@ -174,6 +174,9 @@ pub(crate) fn functions(dialect: Dialect) -> Vec<String> {
 /// row, and whoever of an older term comes then finds it so. Nobody first shares and then raises: two who do would
 /// wait for each other.
 ///
+/// Who holds the row cannot be read when the wait is over: row locks are in the row, and under the number of a
+/// subtransaction. So those are named that have fenced something and wait for nothing, as what they are: one of them.
+///
 /// The function looks for its tables where it was made, whatever the search path of whoever calls it: with a schema for each
 /// tenant it would check another's table.
 const POSTGRES: &str = "do $mandate$
@@ -208,9 +211,11 @@ begin
     end if;
   exception when lock_not_available then
     select string_agg(distinct l.pid::text, ', ') into holders from pg_locks l
-      where l.relation = 'mandate_fence'::regclass and l.granted and l.pid <> pg_backend_pid();
-    raise exception 'mandate: another fenced transaction holds the row (process %%): if its leader is gone, end it by select pg_terminate_backend(PROCESS)',
-      coalesce(holders, 'unknown') using errcode = 'lock_not_available';
+      where l.relation = 'mandate_fence'::regclass and l.granted and l.pid <> pg_backend_pid()
+      and exists (select 1 from pg_locks x where x.pid = l.pid and x.locktype = 'transactionid' and x.granted)
+      and not exists (select 1 from pg_locks w where w.pid = l.pid and not w.granted);
+    raise exception 'mandate: another fenced transaction holds the row, that of one of these processes: %%. Those of other groups may be among them: while a transaction waits here, select pg_blocking_pids(ITS PROCESS) names the one. If its leader is gone, end it by select pg_terminate_backend(PROCESS)',
+      coalesce(holders, 'none any more') using errcode = 'lock_not_available';
   end;
   perform set_config('lock_timeout', patience, true);
   if highest <> t then

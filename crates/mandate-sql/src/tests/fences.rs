@@ -168,16 +168,37 @@ async fn an_open_transaction_of_an_older_term_is_waited_for_with_a_limit_and_nam
     assert_eq!(limit, "0", "the function leaves the caller's own limit as it was");
     other.commit().await.unwrap();
     table.raise_to_new_term(one).await;
+    // A third waits for it, too, and holds nothing up.
+    let App::Postgres(mut third) = App::open(&address).await else { panic!("not PostgreSQL") };
+    third.batch_execute("set lock_timeout = '100s'").await.unwrap();
+    let third_pid: i32 = third.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let waits = tokio::spawn(async move {
+        let next = third.transaction().await.unwrap();
+        fence::postgres(&next, "open", None, NEW).await
+    });
+    let is_waiting = "select exists (select 1 from pg_locks where pid = $1 and not granted)";
+    let waiting = async {
+        while !second.query_one(is_waiting, &[&third_pid]).await.unwrap().get::<_, bool>(0) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(100), waiting).await.expect("the third waits");
     for set in ["select 1", "set lock_timeout = '300ms'"] {
         second.batch_execute(set).await.unwrap();
         let next = second.transaction().await.unwrap();
         let waited = fence::postgres(&next, "open", None, NEW);
         let refused = tokio::time::timeout(Duration::from_secs(120), waited).await;
         let refused = refused.expect("a limit").unwrap_err().to_string();
-        assert!(refused.contains(&pid.to_string()), "{refused}");
+        let names = |pid: i32| {
+            refused.split(|c: char| !c.is_ascii_digit()).any(|word| word == pid.to_string())
+        };
+        assert!(names(pid) && !names(third_pid), "{third_pid}: {refused}");
+        assert!(refused.contains("one of these"), "others cannot be told from it: {refused}");
+        assert!(refused.contains("pg_blocking_pids"), "{refused}");
         assert!(refused.contains("pg_terminate_backend"), "{refused}");
     }
     drop(stopped);
+    waits.await.unwrap().unwrap();
     let next = second.transaction().await.unwrap();
     fence::postgres(&next, "open", None, NEW).await.unwrap();
 }

@@ -19,6 +19,7 @@ use tokio::time::{sleep, timeout};
 use crate::database::Database;
 use crate::error::{SqlError, Trouble};
 use crate::reminder::Reminder;
+use crate::rows::MAX_TEXT;
 use crate::statements::{Extra, Key, Reply};
 
 /// How long a member that is to end tries to say so. The handle waits for two seconds.
@@ -36,7 +37,7 @@ const MAX_BEFORE_DUE: u32 = 512;
 pub struct Setup {
     /// The group's name.
     pub group: String,
-    /// Who this is, for people: a host and a process, say.
+    /// Who this is, for people: a host and a process, say. What is beyond 255 characters is cut off.
     pub label: String,
     /// The member, and how its group elects.
     pub config: Config,
@@ -63,8 +64,13 @@ pub(crate) struct Seat {
 }
 
 /// Starts a machine with its driver.
-pub(crate) fn start(database: &Database, seat: Seat, config: Config) -> Result<Election, SqlError> {
+pub(crate) fn start(
+    database: &Database,
+    mut seat: Seat,
+    config: Config,
+) -> Result<Election, SqlError> {
     check_group(&seat.key.group)?;
+    seat.label = shown_label(&seat.label);
     if config.part() != Part::Observer {
         database.check_writable()?;
     }
@@ -94,6 +100,11 @@ pub(crate) fn start(database: &Database, seat: Seat, config: Config) -> Result<E
     };
     tokio::spawn(driver.run(answered, database.heard()));
     Ok(election)
+}
+
+/// As much of a label as its column takes. MySQL refuses longer ones, and PostgreSQL a zero within: nobody could join.
+fn shown_label(label: &str) -> String {
+    label.chars().filter(|c| *c != '\0').take(MAX_TEXT).collect()
 }
 
 /// Whether a name can be a group's.

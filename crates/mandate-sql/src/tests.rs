@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::registers::{
-    Answer, Control, Guarantee, Holder, Published, Reason, RoleId, Statement, Version,
+    Answer, Config, Control, Guarantee, Holder, Published, Reason, RoleId, Statement, Version,
 };
 use mandate_proto::score::Score;
 use mandate_servers::Server;
@@ -16,7 +16,7 @@ use mandate_servers::postgres::{Postgres, PostgresConfig};
 
 use crate::database::Database;
 use crate::statements::{Extra, Key};
-use crate::{Address, SqlError};
+use crate::{Address, Setup, Sql, SqlError};
 
 mod crashes;
 mod fences;
@@ -199,6 +199,25 @@ async fn roles_are_preferred_by_the_leader_of_the_group_alone() {
         let role = Table { database: table.database.clone(), key };
         let (_, row) = role.control(Statement::Look).await;
         assert_eq!((row.version, row.preferred), (Version::default(), Some(MemberId::new(2))));
+    }
+}
+
+/// A label longer than its column, with characters of several bytes and one that PostgreSQL has no place for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_with_a_long_label_joins_with_what_fits() {
+    let directory = tempfile::tempdir().unwrap();
+    for address in addresses(&directory) {
+        let database = Table::open(&address, "labels").await.database;
+        let config = Config::new(MemberId::new(1), Duration::from_millis(200)).unwrap();
+        let label = format!("\0{}", "\u{1F5F3}".repeat(300));
+        let member =
+            Sql::start(&database, Setup { group: "labels".into(), label, config }).unwrap();
+        let led = tokio::time::timeout(Duration::from_secs(120), member.election().led()).await;
+        assert!(led.is_ok_and(|led| led.is_ok()), "{address}");
+        let fits = "\u{1F5F3}".repeat(255);
+        assert_eq!(database.members("labels").await.unwrap()[0].label, fits, "{address}");
+        assert_eq!(database.history("labels", 1).await.unwrap()[0].label, fits, "{address}");
+        member.shutdown().await;
     }
 }
 

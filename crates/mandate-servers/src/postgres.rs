@@ -145,6 +145,10 @@ impl Postgres {
         set("max_connections", &(self.config.max_connections + 3).to_string());
         set("superuser_reserved_connections", "3");
         set("fsync", if self.config.waits_for_disk { "on" } else { "off" });
+        if !self.config.waits_for_disk {
+            // Members do not lead on such a server otherwise.
+            set("mandate.durability", "accept-loss");
+        }
         set("shared_buffers", "32MB");
         // Files below the data directory, which go with it; in /dev/shm they would outlive a kill.
         set("dynamic_shared_memory_type", "mmap");

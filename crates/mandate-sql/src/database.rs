@@ -106,14 +106,6 @@ pub struct Standing {
     pub has_session_lock: bool,
 }
 
-fn dialect(address: &Address) -> Dialect {
-    match address {
-        Address::Sqlite(_) => Dialect::Sqlite,
-        Address::Postgres(_) => Dialect::Postgres,
-        Address::MySql(_) => Dialect::MySql,
-    }
-}
-
 impl ControlRow {
     fn standing(self) -> Standing {
         Standing { control: self.control, has_session_lock: self.session.is_some() }
@@ -195,7 +187,7 @@ impl Database {
 
     /// Refuses a server on which members would not meet, and tells of one that may forget what it has acknowledged.
     async fn check_server(&self) -> Result<(), SqlError> {
-        let dialect = dialect(&self.shared.address);
+        let dialect = self.shared.address.dialect();
         if dialect == Dialect::MySql
             && let Ok(done) = self.shared.control.run_bounded(durability::engines()).await
             && let Some(reason) = durability::split(&done)
@@ -210,7 +202,7 @@ impl Database {
 
     /// What elections rest on and this server does not give, in words for an operator. Nothing, where it cannot be asked.
     pub async fn doubts(&self) -> Vec<String> {
-        let dialect = dialect(&self.shared.address);
+        let dialect = self.shared.address.dialect();
         let Some(question) = durability::question(dialect) else { return Vec::new() };
         match self.read_batch(question).await {
             Ok(done) => durability::doubts(dialect, &done),
@@ -248,6 +240,16 @@ impl Database {
         }
     }
 
+    /// Whether members may lead here: not where a crash can undo what was acknowledged, unless the address says that this
+    /// is accepted. Nothing is known without a connection; then the first statement that decides something is refused.
+    pub(crate) fn check_durable(&self) -> Result<(), SqlError> {
+        let session = self.shared.control.session();
+        match session.as_ref().and_then(|session| session.unsafe_because()) {
+            None => Ok(()),
+            Some(reason) => Err(NoConnection::lasting(reason).at(&self.shared.address)),
+        }
+    }
+
     /// Makes the tables where they are not there yet, or are of an older version.
     pub async fn make_schema(address: &Address) -> Result<(), SqlError> {
         match address {
@@ -269,6 +271,12 @@ impl Database {
         statement: &Statement,
         extra: &Extra,
     ) -> Result<Reply, Trouble> {
+        if matches!(statement, Statement::Takeover { .. } | Statement::Renew { .. })
+            && let Some(session) = self.shared.control.session()
+            && let Some(reason) = session.unsafe_because()
+        {
+            return Err(Trouble { is_final: true, ..Trouble::refused(reason) });
+        }
         let batch = statements::batch(key, statement, extra);
         let done = match self.chores(statement) {
             None => self.shared.control.run(batch).await?,

@@ -73,6 +73,7 @@ pub(crate) fn start(
     seat.label = shown_label(&seat.label);
     if config.part() != Part::Observer {
         database.check_writable()?;
+        database.check_durable()?;
     }
     let seed = getrandom::u64().map_err(SqlError::Random)?;
     let lease = config.lease(config.round());

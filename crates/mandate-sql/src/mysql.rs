@@ -18,7 +18,7 @@ use tokio::sync::Mutex;
 use crate::batch::{self, Batch, Done, Value};
 use crate::error::{NoConnection, Trouble};
 use crate::postgres::parameters::encoded;
-use crate::session;
+use crate::{durability, session};
 
 /// A connection.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub(crate) struct Session {
     connection: Mutex<Conn>,
     /// Several nodes take writes to the same rows: locks by name are of one of them only.
     pub(crate) is_cluster: bool,
+    /// Others have what it acknowledges, besides its own disk.
+    pub(crate) is_replicated: bool,
 }
 
 /// Whether and how TLS is used: the modes of MySQL's own client.
@@ -78,6 +80,10 @@ pub(crate) fn options(url: &url::Url) -> Result<Options, String> {
                 let modes = "DISABLED, PREFERRED, REQUIRED, VERIFY_CA, VERIFY_IDENTITY";
                 let parsed = Mode::parse(&value);
                 mode = Some(parsed.ok_or_else(|| format!("{name} must be one of {modes}"))?);
+            }
+            durability::PARAMETER if value == durability::ACCEPTED => {}
+            durability::PARAMETER => {
+                return Err(format!("{name} must be {}, or left out", durability::ACCEPTED));
             }
             "ssl-ca" | "ssl_ca" | "sslrootcert" => root = Some(PathBuf::from(&*value)),
             "ssl-cert" | "ssl_cert" | "sslcert" => certificate = Some(PathBuf::from(&*value)),
@@ -189,8 +195,9 @@ impl Session {
         let mut connection = connect(url, patience).await?;
         let preparing =
             async { prepare(&mut connection, patience).await.map_err(|error| refusal(&error)) };
-        let is_cluster = session::within(session::bound(patience), preparing).await?;
-        Ok(Session { connection: Mutex::new(connection), is_cluster })
+        let signs = session::within(session::bound(patience), preparing).await?;
+        let (is_cluster, is_replicated) = (is_cluster(&signs), is_replicated(&signs));
+        Ok(Session { connection: Mutex::new(connection), is_cluster, is_replicated })
     }
 
     pub(crate) async fn run(&self, batch: Batch) -> Result<Vec<Done>, Trouble> {
@@ -200,8 +207,8 @@ impl Session {
     }
 }
 
-/// Sets the session up; whether the server is a node of a cluster.
-async fn prepare(connection: &mut Conn, patience: Duration) -> Result<bool, Error> {
+/// Sets the session up; what tells whether the server is a node of a cluster.
+async fn prepare(connection: &mut Conn, patience: Duration) -> Result<Signs, Error> {
     let seconds = patience.as_secs().max(1);
     connection
         .query_drop(format!(
@@ -228,11 +235,15 @@ async fn prepare(connection: &mut Conn, patience: Duration) -> Result<bool, Erro
         };
         signs.extend(told.into_iter().map(|(name, value)| (name, value.unwrap_or_default())));
     }
-    Ok(is_cluster(&signs))
+    Ok(signs)
 }
 
+/// Names and values.
+type Signs = Vec<(String, String)>;
+
 /// What tells a node of a cluster, each as a name and a value. No privilege is needed for these.
-const CLUSTER_SIGNS: [&str; 3] = [
+const CLUSTER_SIGNS: [&str; 4] = [
+    "select 'version', version()",
     "show status like 'wsrep_cluster_size'",
     "show global variables like 'group_replication_%'",
     "select 'ndbcluster', support from information_schema.engines where engine = 'ndbcluster'",
@@ -241,15 +252,25 @@ const CLUSTER_SIGNS: [&str; 3] = [
 /// Whether several nodes take writes to the same rows: Galera, Group Replication with several primaries, NDB. (Tables that
 /// are not NDB's on an NDB node are refused elsewhere.)
 fn is_cluster(signs: &[(String, String)]) -> bool {
-    let value = |name: &str| {
-        let sign = signs.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-        sign.map_or("", |(_, value)| value.as_str())
-    };
-    let is_galera = value("wsrep_cluster_size").parse().is_ok_and(|size: u32| size > 0);
-    let has_several_primaries = !value("group_replication_group_name").is_empty()
-        && value("group_replication_single_primary_mode").eq_ignore_ascii_case("off");
-    let is_ndb = ["YES", "DEFAULT"].contains(&value("ndbcluster"));
+    let is_galera = sign(signs, "wsrep_cluster_size").parse().is_ok_and(|size: u32| size > 0);
+    let has_several_primaries = is_in_group(signs)
+        && sign(signs, "group_replication_single_primary_mode").eq_ignore_ascii_case("off");
+    let is_ndb = ["YES", "DEFAULT"].contains(&sign(signs, "ndbcluster"));
     is_galera || has_several_primaries || is_ndb
+}
+
+/// Whether others have what it acknowledges. TiDB answers for its disks with values of its own making.
+fn is_replicated(signs: &[(String, String)]) -> bool {
+    is_cluster(signs) || is_in_group(signs) || sign(signs, "version").contains("TiDB")
+}
+
+fn is_in_group(signs: &[(String, String)]) -> bool {
+    !sign(signs, "group_replication_group_name").is_empty()
+}
+
+fn sign<'a>(signs: &'a [(String, String)], name: &str) -> &'a str {
+    let sign = signs.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+    sign.map_or("", |(_, value)| value.as_str())
 }
 
 async fn send(connection: &mut Conn, batch: &Batch) -> Result<Vec<Done>, Error> {
@@ -408,5 +429,9 @@ mod tests {
         assert!(!told(&[group, mode("ON")]), "one does");
         assert!(!told(&[("group_replication_group_name", ""), mode("OFF")]), "not in a group");
         assert!(told(&[("ndbcluster", "YES")]) && !told(&[("ndbcluster", "NO")]));
+        let signs = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
+        assert!(!is_replicated(&signs("version", "10.11.19-MariaDB")));
+        assert!(is_replicated(&signs("version", "8.0.11-TiDB-v8.5.0")));
+        assert!(is_replicated(&signs(group.0, group.1)), "a primary alone has others behind it");
     }
 }

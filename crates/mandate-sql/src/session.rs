@@ -11,7 +11,7 @@ use tokio::sync::broadcast;
 use crate::batch::{Batch, Done};
 use crate::error::{NoConnection, Trouble};
 use crate::url::Address;
-use crate::{mysql, postgres, sqlite};
+use crate::{durability, mysql, postgres, sqlite};
 
 /// The least that a step may take: name resolution, TLS and a login on a busy server, or what is asked after it.
 const SHORTEST_BOUND: Duration = Duration::from_secs(10);
@@ -19,8 +19,16 @@ const SHORTEST_BOUND: Duration = Duration::from_secs(10);
 /// The most: with rounds of an hour nobody wants to wait for hours.
 const LONGEST_BOUND: Duration = Duration::from_secs(60);
 
+/// A connection.
 #[derive(Debug)]
-pub(crate) enum Session {
+pub(crate) struct Session {
+    kind: Kind,
+    /// Why nobody may lead here, if so.
+    unsafe_because: Option<String>,
+}
+
+#[derive(Debug)]
+enum Kind {
     Sqlite(sqlite::Session),
     Postgres(Box<postgres::Session>),
     MySql(Box<mysql::Session>),
@@ -33,56 +41,83 @@ impl Session {
         patience: Duration,
         heard: broadcast::Sender<String>,
     ) -> Result<Self, NoConnection> {
-        Ok(match address {
+        let kind = match address {
             Address::Sqlite(path) => {
                 let opening = sqlite::Session::open(path, patience);
-                Session::Sqlite(within(bound(patience), opening).await?)
+                Kind::Sqlite(within(bound(patience), opening).await?)
             }
             Address::Postgres(url) => {
                 let session = postgres::Session::open(url, patience, heard).await?;
-                Session::Postgres(Box::new(session))
+                Kind::Postgres(Box::new(session))
             }
             Address::MySql(url) => {
-                Session::MySql(Box::new(mysql::Session::open(url, patience).await?))
+                Kind::MySql(Box::new(mysql::Session::open(url, patience).await?))
             }
-        })
+        };
+        let mut session = Session { kind, unsafe_because: None };
+        if !address.accepts_loss() && session.has_one_disk() {
+            let asking = async { Ok(session.doubt(address).await) };
+            session.unsafe_because = within(bound(patience), asking).await?;
+        }
+        Ok(session)
+    }
+
+    /// Whether what it acknowledges is kept by its own disk alone, as far as can be told.
+    fn has_one_disk(&self) -> bool {
+        match &self.kind {
+            Kind::Sqlite(_) => false,
+            Kind::Postgres(session) => session.is_original(),
+            Kind::MySql(session) => !session.is_replicated,
+        }
+    }
+
+    /// Asks whether it keeps what it acknowledges. Not every relative can tell: then nothing is known.
+    async fn doubt(&self, address: &Address) -> Option<String> {
+        let dialect = address.dialect();
+        let done = self.run(durability::question(dialect)?).await.ok()?;
+        durability::prohibition(dialect, &done)
+    }
+
+    /// Why nobody may lead here, if so: what was acknowledged may be lost.
+    pub(crate) fn unsafe_because(&self) -> Option<&str> {
+        self.unsafe_because.as_deref()
     }
 
     pub(crate) async fn run(&self, batch: Batch) -> Result<Vec<Done>, Trouble> {
-        match self {
-            Session::Sqlite(session) => session.run(batch).await,
-            Session::Postgres(session) => session.run(batch).await,
-            Session::MySql(session) => session.run(batch).await,
+        match &self.kind {
+            Kind::Sqlite(session) => session.run(batch).await,
+            Kind::Postgres(session) => session.run(batch).await,
+            Kind::MySql(session) => session.run(batch).await,
         }
     }
 
     /// Waits until the connection has ended by itself, where that shows.
     pub(crate) async fn ended(&self) {
-        match self {
-            Session::Postgres(session) => session.ended().await,
-            Session::Sqlite(_) | Session::MySql(_) => std::future::pending().await,
+        match &self.kind {
+            Kind::Postgres(session) => session.ended().await,
+            Kind::Sqlite(_) | Kind::MySql(_) => std::future::pending().await,
         }
     }
 
     /// Hears when rows change, or no more. Nothing is heard where there are no notifications.
     pub(crate) async fn listen(&self, listen: bool) -> Result<(), Trouble> {
-        match self {
-            Session::Postgres(session) if session.has_session() => session.listen(listen).await,
+        match &self.kind {
+            Kind::Postgres(session) if session.has_session() => session.listen(listen).await,
             _ => Ok(()),
         }
     }
 
     /// Whether nothing can ever be written here, whatever happens elsewhere: a standby may become a primary.
     pub(crate) fn is_read_only(&self) -> bool {
-        matches!(self, Session::Sqlite(session) if session.is_read_only)
+        matches!(&self.kind, Kind::Sqlite(session) if session.is_read_only)
     }
 
     /// Whether a process can hold a lock whose end all others see.
     pub(crate) fn has_session_locks(&self) -> bool {
-        match self {
-            Session::Sqlite(_) => false,
-            Session::Postgres(session) => session.has_session(),
-            Session::MySql(session) => !session.is_cluster,
+        match &self.kind {
+            Kind::Sqlite(_) => false,
+            Kind::Postgres(session) => session.has_session(),
+            Kind::MySql(session) => !session.is_cluster,
         }
     }
 }

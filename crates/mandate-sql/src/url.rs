@@ -8,10 +8,12 @@ use std::str::FromStr;
 
 use url::Url;
 
+use crate::durability;
 use crate::error::SqlError;
 use crate::postgres::parameters::ENCODE;
 pub use crate::postgres::parameters::Parameters;
 use crate::postgres::target::{Surroundings, names_database};
+use crate::schema::Dialect;
 
 /// Parameters of MySQL addresses whose values nobody is to see.
 const MYSQL_SECRETS: [&str; 3] = ["password", "pass", "pwd"];
@@ -23,6 +25,9 @@ const MYSQL_SECRETS: [&str; 3] = ["password", "pass", "pwd"];
 ///   (`host=HOST dbname=DATABASE`), as `libpq` reads them: several hosts, sockets, service and password files, the
 ///   environment.
 /// - `mysql://USER:PASSWORD@HOST:PORT/DATABASE?ssl-mode=REQUIRED`; `mariadb://` is the same.
+///
+/// The latter two may say `mandate_durability=accept-loss`: then members lead also on a server that does not wait for its
+/// disk (`fsync = off`, `innodb_flush_log_at_trx_commit` other than 1).
 ///
 /// It may hold a password, and is shown without.
 #[derive(Clone, PartialEq, Eq)]
@@ -52,6 +57,27 @@ impl Address {
             Address::Sqlite(_) => "SQLite",
             Address::Postgres(_) => "PostgreSQL",
             Address::MySql(_) => "MySQL or MariaDB",
+        }
+    }
+
+    pub(crate) fn dialect(&self) -> Dialect {
+        match self {
+            Address::Sqlite(_) => Dialect::Sqlite,
+            Address::Postgres(_) => Dialect::Postgres,
+            Address::MySql(_) => Dialect::MySql,
+        }
+    }
+
+    /// Whether it says that members may lead although a crash of the server can undo what it has acknowledged.
+    pub(crate) fn accepts_loss(&self) -> bool {
+        match self {
+            Address::Sqlite(_) => false,
+            Address::Postgres(parameters) => {
+                parameters.get(durability::PARAMETER) == Some(durability::ACCEPTED)
+            }
+            Address::MySql(url) => url.query_pairs().any(|(name, value)| {
+                name == durability::PARAMETER && value == durability::ACCEPTED
+            }),
         }
     }
 
@@ -237,6 +263,8 @@ mod tests {
             ("mysql://u:secret@h", "name the database"),
             ("mysql://u:secret@h/d?frobnicate=1", "frobnicate"),
             ("mysql://u:sec/secret@h/d", "%2F"),
+            ("mysql://u:secret@h/d?mandate_durability=yes", "accept-loss"),
+            ("postgres://u:secret@h/d?mandate_durability=yes", "accept-loss"),
             ("./mandate.db", "sqlite:./mandate.db"),
             ("mandate.db", "sqlite:mandate.db"),
             ("/var/lib/mandate.sqlite", "sqlite:/var/lib/mandate.sqlite"),

@@ -133,6 +133,11 @@ impl Session {
         Ok(Session { client, prepared, order, ended, server, begin })
     }
 
+    /// Whether it is PostgreSQL itself and no relative.
+    pub(crate) fn is_original(&self) -> bool {
+        self.server.is_original
+    }
+
     /// Whether there are locks and notifications that last from one transaction to the next.
     pub(crate) fn has_session(&self) -> bool {
         self.server.is_original && !self.server.is_pooled

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 /// What is known. Everything else is refused by name: a setting that is not understood must not be ignored.
-const KNOWN: [&str; 31] = [
+const KNOWN: [&str; 32] = [
     "application_name",
     "channel_binding",
     "client_encoding",
@@ -23,6 +23,7 @@ const KNOWN: [&str; 31] = [
     "keepalives_interval",
     "keepalives_retries",
     "load_balance_hosts",
+    crate::durability::PARAMETER,
     "options",
     "passfile",
     "password",
@@ -246,6 +247,7 @@ fn check(name: &'static str, value: &str) -> Result<(), String> {
         "sslnegotiation" => one_of(&["postgres"]),
         "channel_binding" => one_of(&["disable", "prefer", "require"]),
         "load_balance_hosts" => one_of(&["disable", "random"]),
+        crate::durability::PARAMETER => one_of(&[crate::durability::ACCEPTED]),
         "client_encoding" => one_of(&["utf8", "UTF8", "auto"]),
         "target_session_attrs" => {
             one_of(&["any", "read-write", "read-only", "primary", "standby", "prefer-standby"])

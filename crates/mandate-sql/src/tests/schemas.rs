@@ -1,9 +1,18 @@
-//! Tables of an older version, and databases without functions.
+//! Tables of an older version, databases without functions, and servers that may forget.
 
-use super::{MARIADB, PATIENCE, Table, addresses};
+use std::time::Duration;
+
+use mandate_proto::identity::MemberId;
+use mandate_proto::registers::{Config, Version};
+use mandate_servers::Server;
+use mandate_servers::mariadb::{MariaDb, MariaDbConfig};
+use mandate_servers::postgres::{Postgres, PostgresConfig};
+
+use super::{MARIADB, PATIENCE, Table, addresses, takeover};
 use crate::database::Database;
 use crate::schema::{self, Dialect, Engine};
-use crate::{Address, SqlError, mysql, postgres};
+use crate::statements::Extra;
+use crate::{Address, Setup, Sql, SqlError, mysql, postgres};
 
 /// The tables as version 1 made them.
 fn first_version(dialect: Dialect) -> Vec<String> {
@@ -74,25 +83,62 @@ async fn tables_are_made_and_used_where_functions_cannot_be() {
     table.join(1, None).await;
 }
 
+async fn lead(url: &str) -> Result<Sql, SqlError> {
+    let address: Address = url.parse().unwrap();
+    let database = Database::open(&address, PATIENCE).await.unwrap();
+    start(&database)
+}
+
+fn start(database: &Database) -> Result<Sql, SqlError> {
+    let config = Config::new(MemberId::new(1), Duration::from_millis(200)).unwrap();
+    Sql::start(database, Setup { group: "doubts".into(), label: "p1".into(), config })
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_may_forget_what_it_acknowledged_is_told_of() {
-    let directory = tempfile::tempdir().unwrap();
-    for address in addresses(&directory) {
+async fn nobody_leads_on_a_server_that_may_forget_unless_that_is_accepted() {
+    // The servers of these tests do not wait for the disk, and say that this is accepted.
+    let postgres = Postgres::launch(&PostgresConfig {
+        settings: vec![("mandate.durability".into(), "whatever".into())],
+        ..PostgresConfig::default()
+    });
+    let postgres = postgres.unwrap();
+    let mariadb = MariaDb::launch(&MariaDbConfig::default()).unwrap();
+    mariadb.sql("set global innodb_flush_log_at_trx_commit = 2").unwrap();
+    let bound = Duration::from_secs(120);
+    for (url, setting) in
+        [(postgres.url(), "fsync"), (mariadb.url(), "innodb_flush_log_at_trx_commit")]
+    {
+        let address: Address = url.parse().unwrap();
         let table = Table::open(&address, "doubts").await;
         let doubts = table.database.doubts().await;
-        match &address {
-            Address::Sqlite(_) => assert_eq!(doubts, [""; 0]),
-            // The servers of these tests do not wait for the disk.
-            Address::Postgres(_) => assert!(doubts[0].contains("fsync"), "{doubts:?}"),
-            Address::MySql(_) => {
-                MARIADB
-                    .lock()
-                    .unwrap()
-                    .sql("set global innodb_flush_log_at_trx_commit = 2")
-                    .unwrap();
-                let doubts = table.database.doubts().await;
-                assert!(doubts[0].contains("innodb_flush_log_at_trx_commit is 2"), "{doubts:?}");
-            }
-        }
+        assert!(doubts[0].contains(setting), "{doubts:?}");
+        let refused = lead(&url).await.unwrap_err();
+        assert!(refused.is_final(), "{refused}");
+        let said = refused.to_string();
+        assert!(
+            said.contains(setting) && said.contains("mandate_durability=accept-loss"),
+            "{said}"
+        );
+        // Who began before there was a connection is refused with its first statement that decides something.
+        let one = table.join(1, None).await;
+        let key = &table.key;
+        let take = takeover(one, Version::default(), None, 1);
+        let trouble = table.database.execute(key, &take, &Extra::default()).await.unwrap_err();
+        assert!(trouble.is_final && trouble.reason.contains(setting), "{trouble:?}");
+
+        let accepted = lead(&format!("{url}?mandate_durability=accept-loss")).await.unwrap();
+        let led = tokio::time::timeout(bound, accepted.election().led()).await;
+        assert!(led.is_ok_and(|led| led.is_ok()), "{url}");
+        accepted.shutdown().await;
     }
+    // An operator may accept it where the setting is.
+    postgres.sql("alter database postgres set mandate.durability = 'accept-loss'").unwrap();
+    lead(&postgres.url()).await.unwrap().shutdown().await;
+    mariadb.sql("set global innodb_flush_log_at_trx_commit = 1").unwrap();
+    lead(&mariadb.url()).await.unwrap().shutdown().await;
+    let directory = tempfile::tempdir().unwrap();
+    let sqlite = format!("sqlite:{}", directory.path().join("m.db").display());
+    let table = Table::open(&sqlite.parse().unwrap(), "doubts").await;
+    assert_eq!(table.database.doubts().await, [""; 0]);
+    start(&table.database).unwrap().shutdown().await;
 }

@@ -57,8 +57,8 @@
 //!   give terms out again that no living member saw.
 //! - [`Guarantee::Leased`]: besides, at any instant at most one [`mandate`](Member::mandate) holds. Assumed
 //!   besides: clocks that count suspension, and whose rates are off by less than the allowance. A restored
-//!   database must come back no sooner than a lease after the last write that it lost: members that saw what was lost wait
-//!   for it (rule 11), but one that starts afterwards cannot know.
+//!   database must come back no sooner than the longest lease after the last write that it lost: members that saw what was
+//!   lost wait for it (rule 11), but one that starts afterwards cannot know.
 //!
 //! # Who comes next
 //!

@@ -7,7 +7,7 @@
 //! bounds the whole: there is no limit above it that could end an attempt before its last address was tried.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -114,8 +114,10 @@ async fn first_of(
 }
 
 fn connector(terms: &Terms) -> Result<MakeRustlsConnect, NoConnection> {
-    let Terms { trust, roots, identity } = terms;
-    let config = tls::config(*trust, roots, identity.as_ref()).map_err(NoConnection::lasting)?;
+    let Terms { trust, roots, identity, names_server } = terms;
+    let mut config =
+        tls::config(*trust, roots, identity.as_ref()).map_err(NoConnection::lasting)?;
+    config.enable_sni = *names_server;
     Ok(MakeRustlsConnect::new(config))
 }
 
@@ -147,8 +149,8 @@ impl Dial<'_> {
         let failed = |error: std::io::Error| NoConnection::passing(format!("{address}: {error}"));
         let socket = TcpStream::connect(address).await.map_err(failed)?;
         socket.set_nodelay(true).map_err(failed)?;
-        keep_alive(&socket, self.target.keepalive.as_ref());
-        let is_near = is_near(address.ip());
+        keep_alive(&socket, self.target.keepalive.as_ref(), self.target.user_timeout);
+        let is_near = (self.target.is_near)(address.ip());
         let rules = Rules {
             asks_for_tls: self.tls.is_some(),
             insists: matches!(self.target.tls, Tls::Always(_)),
@@ -255,24 +257,22 @@ async fn candidates(place: &Place, limit: Duration) -> Vec<Candidate<'_>> {
     vec![one(Err(NoConnection::passing(failed)))]
 }
 
-/// Whether nobody but this host sees what is sent there.
-fn is_near(address: IpAddr) -> bool {
-    address.to_canonical().is_loopback()
-}
-
 /// Has the system notice that the other side is gone. Where it cannot, statements have limits of their own.
-fn keep_alive(socket: &TcpStream, keepalive: Option<&Keepalive>) {
+fn keep_alive(socket: &TcpStream, keepalive: Option<&Keepalive>, user_timeout: Option<Duration>) {
     use rustix::net::sockopt;
-    let Some(Keepalive { idle, interval, count }) = keepalive else { return };
-    let _ = sockopt::set_socket_keepalive(socket, true);
-    let _ = sockopt::set_tcp_keepidle(socket, *idle);
-    let _ = sockopt::set_tcp_keepintvl(socket, *interval);
-    let _ = sockopt::set_tcp_keepcnt(socket, *count);
+    if let Some(Keepalive { idle, interval, count }) = keepalive {
+        let _ = sockopt::set_socket_keepalive(socket, true);
+        let _ = sockopt::set_tcp_keepidle(socket, *idle);
+        let _ = sockopt::set_tcp_keepintvl(socket, *interval);
+        let _ = sockopt::set_tcp_keepcnt(socket, *count);
+    }
     #[cfg(target_os = "linux")]
     {
-        let patience = *idle + *interval * *count;
-        let patience = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
-        let _ = sockopt::set_tcp_user_timeout(socket, patience);
+        let as_long = keepalive.map(|it| it.idle + it.interval * it.count);
+        if let Some(limit) = user_timeout.or(as_long) {
+            let limit = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
+            let _ = sockopt::set_tcp_user_timeout(socket, limit);
+        }
     }
 }
 
@@ -329,5 +329,41 @@ mod tests {
         assert!(!failed.is_final, "{failed:?}");
         assert!(failed.reason.contains("no answer within 1s"), "{failed:?}");
         assert!(failed.reason.contains("refused"), "each of them is told of: {failed:?}");
+    }
+
+    /// The socket is asked what it was told.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn the_limit_for_unacknowledged_data_is_the_one_that_is_written() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        for (query, expected) in [
+            ("", 11_000),
+            ("?tcp_user_timeout=7000", 7000),
+            ("?keepalives=0&tcp_user_timeout=7000", 7000),
+            ("?tcp_user_timeout=0", 0),
+            ("?keepalives=0", 0),
+        ] {
+            let parameters = Parameters::from_url(&format!("postgres://u@h/d{query}")).unwrap();
+            let target = resolve(&parameters, &Surroundings { variable: &|_| None }).unwrap();
+            let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            keep_alive(&socket, target.keepalive.as_ref(), target.user_timeout);
+            let set = rustix::net::sockopt::tcp_user_timeout(&socket).unwrap();
+            assert_eq!(set, expected, "{query}");
+        }
+    }
+
+    #[test]
+    fn only_loopback_is_this_host() {
+        let parameters = Parameters::from_url("postgres://u@h/d").unwrap();
+        let target = resolve(&parameters, &Surroundings { variable: &|_| None }).unwrap();
+        let near = |text: &str| (target.is_near)(text.parse().unwrap());
+        assert!(
+            ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"].map(near).iter().all(|it| *it)
+        );
+        assert!(
+            !["192.0.2.1", "10.0.0.1", "::2", "::ffff:10.0.0.1", "0.0.0.0"]
+                .map(near)
+                .contains(&true)
+        );
     }
 }

@@ -17,7 +17,7 @@
 //! | [`guarded`] | what keeps a password from being sent in plain text |
 //! | [`pooler`] | whether the server itself answers |
 
-mod dial;
+pub(crate) mod dial;
 mod guarded;
 pub(crate) mod parameters;
 mod pooler;
@@ -64,9 +64,12 @@ pub(crate) async fn connect(
     parameters: &Parameters,
     heard: broadcast::Sender<String>,
 ) -> Result<(Client, watch::Receiver<bool>), NoConnection> {
-    let target =
-        target::resolve(parameters, &Surroundings::own()).map_err(NoConnection::lasting)?;
-    dial::dial(&target, &heard).await
+    dial::dial(&target(parameters)?, &heard).await
+}
+
+/// What the string and this process's surroundings come to.
+pub(crate) fn target(parameters: &Parameters) -> Result<target::Target, NoConnection> {
+    target::resolve(parameters, &Surroundings::own()).map_err(NoConnection::lasting)
 }
 
 async fn drive<S, T>(

@@ -245,6 +245,9 @@ fn check(name: &'static str, value: &str) -> Result<(), String> {
         // What GSSAPI would encrypt, TLS does.
         "gssencmode" => one_of(&["disable", "prefer"]),
         "sslnegotiation" => one_of(&["postgres"]),
+        // There is none, as in today's libpq.
+        "sslcompression" => one_of(&["0"]),
+        "sslsni" => one_of(&["0", "1"]),
         "channel_binding" => one_of(&["disable", "prefer", "require"]),
         "load_balance_hosts" => one_of(&["disable", "random"]),
         crate::durability::PARAMETER => one_of(&[crate::durability::ACCEPTED]),

@@ -109,6 +109,8 @@ pub(crate) struct Terms {
     pub(crate) trust: Trust,
     pub(crate) roots: Roots,
     pub(crate) identity: Option<Identity>,
+    /// Whether the server is told by name which one is meant.
+    pub(crate) names_server: bool,
 }
 
 /// Everything that is needed to connect.
@@ -122,6 +124,10 @@ pub(crate) struct Target {
     /// In which order: at random, or as written.
     pub(crate) shuffles: bool,
     pub(crate) keepalive: Option<Keepalive>,
+    /// How long what was sent may go unacknowledged, if that is written; zero leaves it to the system.
+    pub(crate) user_timeout: Option<Duration>,
+    /// Whether an address is this host's own, where nobody else sees what is sent.
+    pub(crate) is_near: fn(IpAddr) -> bool,
     config: Config,
     passwords: Option<String>,
 }
@@ -202,6 +208,8 @@ pub(crate) fn resolve(
             interval: seconds("keepalives_interval").unwrap_or(Duration::from_secs(2)),
             count: number("keepalives_count").or(number("keepalives_retries")).unwrap_or(3),
         }),
+        user_timeout: number("tcp_user_timeout").map(|it| Duration::from_millis(it.into())),
+        is_near: |address| address.to_canonical().is_loopback(),
         config,
         passwords,
     })
@@ -311,7 +319,9 @@ fn tls(get: &dyn Fn(&str) -> Option<String>, around: &Surroundings<'_>) -> Resul
         (Some(_), None) => return Err("sslcert needs sslkey=FILE beside it".into()),
         (None, Some(_)) => return Err("sslkey needs sslcert=FILE beside it".into()),
     };
-    let terms = |trust| Terms { trust, roots: roots.clone(), identity: identity.clone() };
+    let names_server = get("sslsni").as_deref() != Some("0");
+    let terms =
+        |trust| Terms { trust, roots: roots.clone(), identity: identity.clone(), names_server };
     Ok(match get("sslmode").as_deref() {
         // With a file of certificates `require` checks them, as libpq does.
         Some("require") if matches!(roots, Roots::File(_)) => Tls::Always(terms(Trust::Chain)),
@@ -530,7 +540,12 @@ mod tests {
     #[test]
     fn tls_modes_mean_what_they_mean_to_libpq() {
         let tls = |text: &str| with(&[], &format!("postgres://u@h/d?{text}")).map(|it| it.tls);
-        let terms = |trust, roots: &Roots| Terms { trust, roots: roots.clone(), identity: None };
+        let terms = |trust, roots: &Roots| Terms {
+            trust,
+            roots: roots.clone(),
+            identity: None,
+            names_server: true,
+        };
         let (system, file) = (Roots::System, Roots::File("r.crt".into()));
         for (text, expected) in [
             ("", Tls::Offered(terms(Trust::Anything, &system))),
@@ -549,6 +564,10 @@ mod tests {
             panic!()
         };
         assert_eq!(terms.identity, Some(Identity { certificate: "c".into(), key: "k".into() }));
+        let Tls::Offered(terms) = tls("sslsni=0").unwrap() else { panic!() };
+        assert!(!terms.names_server);
+        assert!(tls("sslsni=maybe").unwrap_err().contains("sslsni"));
+        assert!(tls("sslcompression=1").unwrap_err().contains("sslcompression"));
         assert!(tls("sslcert=c").unwrap_err().contains("sslkey"));
         assert!(tls("sslmode=maybe").unwrap_err().contains("verify-full"));
     }

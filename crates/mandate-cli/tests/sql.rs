@@ -163,6 +163,13 @@ fn what_cannot_be_is_said_with_what_to_do_and_without_passwords() {
         (&["status", "--url", "postgres://u:secret@127.0.0.1:1/d"], "Connection refused"),
         (&["history", "--url", "mysql://u:secret@127.0.0.1:1/d"], "refused"),
         (&["sql", "init", "--url", "postgres://u:secret@127.0.0.1:1/d"], "cannot be used"),
+        (
+            &["status", "--url", "host=127.0.0.1 port=1 password=secret dbname=d"],
+            "Connection refused",
+        ),
+        (&["status", "--url", "password=secret"], "name the database"),
+        (&["status", "--url", "service=none"], "no service file has the service `none`"),
+        (&["status", "--url", "./mandate.db"], "write sqlite:./mandate.db"),
     ] {
         let args = if args[0] == "sql" { args.to_vec() } else { [args, &ABOUT[..]].concat() };
         let said = said(&args);

@@ -77,12 +77,6 @@ impl std::fmt::Debug for UrlText {
 
 impl UrlText {
     pub(crate) fn address(&self) -> anyhow::Result<Address> {
-        // The obvious first guess. It holds no password: that would have a colon before it.
-        anyhow::ensure!(
-            self.0.contains(':'),
-            "--url is `{0}`, and must be a URL: for a file of SQLite write sqlite:{0}; else postgres://... or mysql://...",
-            self.0
-        );
         Ok(self.0.parse()?)
     }
 }

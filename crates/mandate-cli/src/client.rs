@@ -200,13 +200,9 @@ impl Client {
     }
 
     /// Why there is no answer. Something that answers in another way is not absent.
-    fn unreached(&self, error: ureq::Error) -> anyhow::Error {
+    pub(crate) fn unreached(&self, error: ureq::Error) -> anyhow::Error {
         let what = match &error {
-            ureq::Error::Rustls(error) => Some(tls_failure(error)),
-            ureq::Error::Io(error) => {
-                let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
-                inner.map(tls_failure)
-            }
+            error if tls_error(error).is_some() => tls_error(error).map(tls_failure),
             ureq::Error::Protocol(_) => Some(
                 "it does not speak HTTP. If it speaks https, write https:// before the address, and give --ca".into(),
             ),
@@ -219,11 +215,20 @@ impl Client {
     }
 
     /// What to say if nobody answers.
-    pub(crate) fn absent(&self) -> String {
+    fn absent(&self) -> String {
         format!(
             "no daemon answers at {}: is `mandate node` running, and is that its `api` address? Give another with --api",
             self.base.trim_start_matches("http://")
         )
+    }
+}
+
+/// The TLS error that a request failed with, if it was one. An error of the handshake comes inside an I/O error.
+pub(crate) fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
+    match error {
+        ureq::Error::Rustls(error) => Some(error),
+        ureq::Error::Io(error) => error.get_ref()?.downcast_ref(),
+        _ => None,
     }
 }
 

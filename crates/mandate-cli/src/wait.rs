@@ -12,6 +12,7 @@ use mandate_sql::SqlError;
 use tokio::time::sleep;
 
 use crate::args::duration;
+use crate::client::tls_error;
 use crate::output::readable;
 
 /// Between two attempts.
@@ -76,7 +77,7 @@ fn is_final(error: &anyhow::Error) -> bool {
                     | ureq::Error::HostNotFound
                     | ureq::Error::ConnectionFailed
             );
-            return !passes;
+            return !passes || tls_error(error).is_some();
         }
     }
     true
@@ -108,6 +109,13 @@ mod tests {
         });
         assert_eq!(tried.await.unwrap_err().to_string(), "no such setting");
         assert_eq!(attempts, 1);
+    }
+
+    #[test]
+    fn a_tls_error_stays_also_inside_an_io_error() {
+        let of_tls = || std::io::Error::other(rustls::Error::EncryptError);
+        assert!(is_final(&ureq::Error::Io(of_tls()).into()));
+        assert!(!is_final(&refused().unwrap_err()));
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use group::{Group, mandate, within};
@@ -277,6 +277,46 @@ fn with_a_certificate_the_interface_speaks_https_and_commands_check_it() {
     let (is_well, shown) = status(&["--ca", &file("certs/ca.pem")]);
     assert!(!is_well, "an authority that did not sign it: {shown}");
     assert_eq!(group.http(1, "GET", "/leader", ""), None, "nothing without TLS");
+}
+
+/// `run` waits for a daemon that is not there yet; with one that is there and cannot be understood it ends at once.
+#[test]
+fn a_daemon_that_answers_in_another_way_is_told_of_at_once_with_what_to_do() {
+    let mut group = Group::new(2, "");
+    write_certificates(group.directory.path());
+    append(&group.config(1), "[api_access]\ncertificate = 'web.pem'\nkey = 'web.key'\n");
+    group.start_all();
+    within(Duration::from_secs(20), "both listen", || {
+        (1..=2).all(|id| TcpStream::connect(group.api(id)).is_ok()).then_some(())
+    });
+    let ca = |name: &str| group.directory.path().join(name).display().to_string();
+    let (right, wrong) = (ca("web-ca.pem"), ca("certs/ca.pem"));
+    let [encrypted, plain] = [group.api(1), group.api(2)];
+    let cases = [
+        (
+            format!("https://{encrypted}"),
+            Some(&wrong),
+            "not signed by the authority that --ca names",
+        ),
+        (format!("https://{plain}"), Some(&right), "it does not speak TLS: write http://"),
+        (format!("http://{encrypted}"), None, "it does not speak HTTP. If it speaks https"),
+    ];
+    for (url, ca, expected) in &cases {
+        for command in [&["status"][..], &["run", "writer"]] {
+            let mut asked = mandate();
+            asked.args(command).args(["--api", url]).args(ca.iter().flat_map(|ca| ["--ca", ca]));
+            if command[0] == "run" {
+                asked.args(["--", "true"]);
+            }
+            let mut asked = asked.stderr(Stdio::piped()).spawn().unwrap();
+            within(Duration::from_secs(30), "it ends", || asked.try_wait().unwrap());
+            let output = asked.wait_with_output().unwrap();
+            let shown = text(&output);
+            assert_eq!(output.status.code(), Some(1), "{command:?} {url}: {shown}");
+            assert!(shown.contains(expected), "{command:?} {url}: {shown}");
+            assert!(shown.contains(&format!("something answers at {url}")), "{shown}");
+        }
+    }
 }
 
 #[test]

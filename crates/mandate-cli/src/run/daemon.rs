@@ -69,7 +69,10 @@ impl Daemon {
             wanted: Mutex::new(true),
         });
         let first = daemon.ask(PATIENCE, "GET", "/mandate", "").await;
-        let first = first.with_context(|| daemon.client.absent())?;
+        let first = first.map_err(|error| match error.downcast() {
+            Ok(error) => daemon.client.unreached(error),
+            Err(error) => error,
+        })?;
         let first = first.map_err(|(_, reason)| anyhow::anyhow!("the daemon refuses: {reason}"))?;
         Ok((daemon, first))
     }

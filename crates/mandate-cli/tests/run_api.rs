@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use group::{Group, within};
 use wrapper::{
-    BOUND, LEASE, LEASED, Running, file, first_line, gone, is_alive, lines, signal, start,
+    BOUND, LEASE, LEASED, Running, file, first_line, gone, is_alive, lines, signal, spawn, start,
     start_role, wait,
 };
 
@@ -159,10 +159,26 @@ fn without_a_daemon_it_says_what_to_do() {
     assert_eq!(wait(member), Some(1));
     let log = lines(&file(&group, "run1.log")).join("\n");
     assert!(log.contains("is `mandate node` running"), "{log}");
-    let member = beside(&group, 1, &["--new"], "true");
-    assert_eq!(wait(member), Some(1));
-    let log = lines(&file(&group, "run1.log")).join("\n");
-    assert!(log.contains("--new and --lost are for a member of its own"), "{log}");
+}
+
+#[test]
+fn what_only_members_with_a_state_start_from_is_refused_elsewhere() {
+    let places: [(&[&str], &str); 3] = [
+        (&[], "for a member of its own"),
+        (&["--url", "sqlite:mandate.db"], "on a database they have none"),
+        (&["--brokers", "127.0.0.1:1"], "on a ledger they have none"),
+    ];
+    for (place, expected) in places {
+        for start in ["--new", "--lost", "--members-changed"] {
+            let directory = tempfile::tempdir().unwrap();
+            let args = [&["writer", start], place].concat();
+            let refused = spawn(directory.path(), "run.log", &args, &["touch", "begun"]);
+            assert_eq!(wait(refused), Some(1), "{args:?}");
+            let said = lines(&directory.path().join("run.log")).join("\n");
+            assert!(said.contains(start) && said.contains(expected), "{args:?}: {said}");
+            assert!(!directory.path().join("begun").exists(), "{args:?}");
+        }
+    }
 }
 
 /// What `/v1/mandate` says.

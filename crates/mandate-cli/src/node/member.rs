@@ -62,6 +62,15 @@ pub(crate) struct Other {
     pub(crate) label: Option<String>,
 }
 
+/// Refuses what only members with a state file can start from.
+pub(crate) fn without_state(start: Start, place: &str) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        start == Start::Stored,
+        "--new, --lost and --members-changed are for members with a state of their own: {place} they have none"
+    );
+    Ok(())
+}
+
 impl Member {
     /// Starts the member that a configuration describes.
     pub(crate) async fn start(config: &NodeConfig, start: Start) -> anyhow::Result<Self> {
@@ -84,17 +93,11 @@ impl Member {
                 })
             }
             EngineConfig::Sql(config) => {
-                anyhow::ensure!(
-                    start == Start::Stored,
-                    "--new and --lost are for members with a state of their own: on a database they have none"
-                );
+                without_state(start, "on a database")?;
                 Member::on_database(config).await
             }
             EngineConfig::Ledger(config) => {
-                anyhow::ensure!(
-                    start == Start::Stored,
-                    "--new and --lost are for members with a state of their own: on a ledger they have none"
-                );
+                without_state(start, "on a ledger")?;
                 Member::on_ledger(config).await
             }
         }

@@ -44,7 +44,7 @@ use chronicle::Chronicle;
 pub(crate) use config::{EXAMPLE, EngineConfig, NodeConfig, PeerConfig};
 use document::About;
 use mandate_api::Holders;
-pub(crate) use member::{Member, start_peer};
+pub(crate) use member::{Member, start_peer, without_state};
 use metrics::Metrics;
 use serve::Door;
 

@@ -14,13 +14,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 use mandate_proto::identity::Term;
+use mandate_runtime::Start;
 use mandate_sql::Address;
 use tokio::sync::watch::{Receiver, channel};
 use tokio::time::{interval, sleep};
 
 use crate::exit::Exit;
 use crate::logging;
-use crate::node::{EngineConfig, Member, NodeConfig, follow_certificates};
+use crate::node::{EngineConfig, Member, NodeConfig, follow_certificates, without_state};
 use crate::output;
 use crate::sql;
 
@@ -105,10 +106,7 @@ async fn with_config(args: &RunArgs, signals: Signals, config: &Path) -> anyhow:
 
 /// The same, with a member that elects on a database.
 async fn on_database(args: &RunArgs, signals: Signals, url: &Address) -> anyhow::Result<Exit> {
-    anyhow::ensure!(
-        !args.start.new && !args.start.lost,
-        "--new and --lost are for members with a state of their own: on a database they have none"
-    );
+    without_state(args.start.start(), "on a database")?;
     let group = args.database.at.group_or(&args.role);
     let config = args.database.resolve(url, group)?;
     with_member(args, signals, async || Member::on_database(&config).await).await
@@ -116,10 +114,7 @@ async fn on_database(args: &RunArgs, signals: Signals, url: &Address) -> anyhow:
 
 /// The same, with a member of a group on Kafka.
 async fn on_ledger(args: &RunArgs, signals: Signals) -> anyhow::Result<Exit> {
-    anyhow::ensure!(
-        !args.start.new && !args.start.lost,
-        "--new and --lost are for members with a state of their own: on a ledger they have none"
-    );
+    without_state(args.start.start(), "on a ledger")?;
     let group = args.database.at.group_or(&args.role);
     let config = args.ledger.resolve(group, args.database.member)?;
     with_member(args, signals, async || {
@@ -157,9 +152,9 @@ async fn with_member(
 /// Runs the command where the local daemon leads.
 async fn with_daemon(args: &RunArgs, mut signals: Signals) -> anyhow::Result<Exit> {
     anyhow::ensure!(
-        !args.start.new && !args.start.lost,
-        "--new and --lost are for a member of its own: give its configuration with --config, or leave them to \
-         the daemon"
+        args.start.start() == Start::Stored,
+        "--new, --lost and --members-changed are for a member of its own: give its configuration with --config, or \
+         leave them to the daemon"
     );
     let (daemon, first) = tokio::select! {
         biased;

@@ -199,3 +199,26 @@ fn what_is_not_there_yet_is_waited_for_as_long_as_wanted() {
     signal(&waiting, "-TERM");
     assert_eq!(wait(waiting), Some(143));
 }
+
+#[test]
+fn a_wait_of_zero_connects_to_a_database_once_and_tells_the_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    for (scheme, without_tls) in [("postgres", "sslmode=disable"), ("mysql", "ssl-mode=DISABLED")] {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("{scheme}://u:p@{}/orders?{without_tls}", server.local_addr().unwrap());
+        let log = format!("{scheme}.log");
+        let args = ["writer", "--wait", "0s", "--url", &url];
+        let mut member = spawn(directory.path(), &log, &args, &["true"]);
+        // It hangs up on everyone who calls.
+        server.set_nonblocking(true).unwrap();
+        let mut calls = 0;
+        let ended = within(BOUND, "run ends", || {
+            calls += std::iter::from_fn(|| server.accept().ok()).count();
+            member.0.try_wait().unwrap()
+        });
+        calls += std::iter::from_fn(|| server.accept().ok()).count();
+        let said = lines(&directory.path().join(&log)).join("\n");
+        assert_eq!((ended.code(), calls), (Some(1), 1), "{said}");
+        assert!(said.contains("cannot be used"), "{said}");
+    }
+}

@@ -21,6 +21,10 @@ use crate::ledger::{LedgerArgs, LedgerConfig, LedgerMember};
 use crate::logging;
 use crate::node::{NodeConfig, PeerConfig, start_peer};
 use crate::sql::MemberArgs;
+use crate::wait::WaitArgs;
+
+/// For so long a database may be gone.
+const DATABASE_RETURNS: Duration = Duration::from_secs(10);
 
 /// For so long a broker may be gone.
 const BROKER_RETURNS: Duration = Duration::from_secs(60);
@@ -79,7 +83,9 @@ async fn of_peers(args: &ActorArgs, config: &PeerConfig) -> anyhow::Result<()> {
 
 async fn on_database(args: &ActorArgs) -> anyhow::Result<()> {
     let address = args.database.at.address()?.context("give --config or --url")?;
-    let member = args.database.resolve(&address, args.database.at.group_or("lab"))?.start().await?;
+    let config = args.database.resolve(&address, args.database.at.group_or("lab"))?;
+    let member =
+        WaitArgs { wait: Some(DATABASE_RETURNS) }.until(async || config.start().await).await?;
     let behaviour = args.behaviour(member.me());
     let election = member.election().clone();
     if args.guarded {

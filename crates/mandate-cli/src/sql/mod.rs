@@ -125,11 +125,12 @@ pub(crate) struct SqlConfig {
 }
 
 impl SqlConfig {
-    /// Starts the member. Whether its database can be used at all is seen before.
+    /// Starts the member. Whether its database can be used at all is seen before, with one attempt: how often to try
+    /// is the caller's business ([`WaitArgs`](crate::wait::WaitArgs)).
     pub(crate) async fn start(&self) -> anyhow::Result<Sql> {
         let SqlConfig { group, address, member, config } = self;
         mandate_sql::engine::check_group(group)?;
-        let database = Database::open(address, config.round()).await?;
+        let database = Database::open_once(address, config.round()).await?;
         let me = match member {
             Some(member) => {
                 let other = Sql::is_running(&database, group, *member).await?;

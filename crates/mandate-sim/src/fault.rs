@@ -69,6 +69,8 @@ pub enum Fault {
     StickDisk(HostIndex),
     /// They do again, those that wait as well.
     FreeDisk(HostIndex),
+    /// An operator edits the host's configuration: its process goes by that from its next start on.
+    Edit(HostIndex),
 }
 
 /// What became of a host's disk.
@@ -128,6 +130,7 @@ impl fmt::Display for Fault {
             }
             Fault::StickDisk(host) => write!(f, "the disk of {} is stuck", Name(*host)),
             Fault::FreeDisk(host) => write!(f, "the disk of {} is free", Name(*host)),
+            Fault::Edit(host) => write!(f, "the configuration of {} is edited", Name(*host)),
         }
     }
 }

@@ -26,6 +26,12 @@ pub(crate) struct Host<S: Subject> {
     pub(crate) copies: VecDeque<S::Stable>,
     /// Whether anything was ever stored.
     pub(crate) has_written: bool,
+    /// Its configuration was edited.
+    pub(crate) is_edited: bool,
+    /// Whether the process that runs, or ran last, goes by what was edited.
+    pub(crate) goes_by_edited: bool,
+    /// Whether what is stored was stored by such a process.
+    pub(crate) stored_edited: bool,
     /// Writes do not end.
     pub(crate) is_stuck: bool,
     /// Rises with every start and every crash: what was scheduled for an earlier life is void.
@@ -65,6 +71,9 @@ impl<S: Subject> Host<S> {
             stored: None,
             copies: VecDeque::new(),
             has_written: false,
+            is_edited: false,
+            goes_by_edited: false,
+            stored_edited: false,
             is_stuck: false,
             life: 0,
             activity: Activity::Runs,
@@ -82,6 +91,7 @@ impl<S: Subject> Host<S> {
             self.copies.pop_front();
         }
         self.has_written = true;
+        self.stored_edited = self.goes_by_edited;
     }
 
     /// The disk is put back to what it held so many writes ago, as far as that is remembered.

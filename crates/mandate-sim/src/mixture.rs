@@ -3,15 +3,16 @@
 //!
 //! Leases and disks may differ: all invariants must hold. Who has another list or guarantee must be refused: so such members
 //! are a minority, each with a list of its own in which it finds no quorum that agrees, and if votes were counted across lists
-//! they would find one. (Two lists that each have a quorum of members that agree are two groups: no message
-//! between them can tell. What keeps an operator from that is on disk, and not simulated here.)
+//! they would find one. In most such groups they had the common list at first, and their configuration is edited in the storm, as
+//! by an operator who goes from host to host: the others have a leader then, and must keep having one. Where members differ from their
+//! first start on, nobody that hears of it votes, and mostly there is no leader.
 
 use core::time::Duration;
 
 use mandate_proto::identity::MemberId;
 use mandate_proto::pole::installation::Guarantee;
 
-use crate::fault::Fault;
+use crate::fault::{DiskFate, Fault};
 use crate::host::member;
 use crate::network::HostIndex;
 use crate::random::{Random, Stream};
@@ -27,6 +28,15 @@ enum Difference {
     Guarantee,
 }
 
+/// Which of a host's two configurations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// That of its first start.
+    First,
+    /// What an operator made of it.
+    Edited,
+}
+
 /// How the members of a run differ.
 #[derive(Clone, Debug)]
 pub struct Mixture {
@@ -35,6 +45,8 @@ pub struct Mixture {
     /// What each member's election timeout is, times the usual one.
     timeouts: Vec<u32>,
     differences: Vec<Option<Difference>>,
+    /// Whether they come about by edits in the storm; if not, they are there from the first start on.
+    by_edit: bool,
     /// The longest time that a write takes, in runs with slow disks.
     pub slow_disks: Option<Duration>,
     /// Whether disks are stuck now and then.
@@ -65,6 +77,7 @@ impl Mixture {
         Mixture {
             leases,
             timeouts,
+            by_edit: Random::new(seed ^ 0xED17, Stream::Mixture).chance(0.8),
             differences,
             slow_disks: random.chance(0.15).then(|| random.pick(&slow)),
             stuck_disks: random.chance(0.2),
@@ -82,9 +95,20 @@ impl Mixture {
         self.differences.iter().all(Option::is_none)
     }
 
+    /// Whether a member's configuration is edited in the storm.
+    pub fn is_edited(&self, host: HostIndex) -> bool {
+        self.by_edit && self.differences[host].is_some()
+    }
+
+    /// What differs at a host by then.
+    fn difference(&self, host: HostIndex, version: Version) -> Option<&Difference> {
+        let is_there = !self.by_edit || version == Version::Edited;
+        self.differences[host].as_ref().filter(|_| is_there)
+    }
+
     /// The list of members that a host has.
-    pub fn members(&self, host: HostIndex) -> Vec<MemberId> {
-        match &self.differences[host] {
+    pub fn members(&self, host: HostIndex, version: Version) -> Vec<MemberId> {
+        match self.difference(host, version) {
             Some(Difference::Members(members)) => members.clone(),
             _ => (0..self.leases.len()).map(member).collect(),
         }
@@ -94,12 +118,12 @@ impl Mixture {
     /// below `least` cannot be kept on calm days either.
     pub fn guarantee(
         &self,
-        host: HostIndex,
+        (host, version): (HostIndex, Version),
         usual: Guarantee,
         lease: Duration,
         least: Duration,
     ) -> Guarantee {
-        let differs = self.differences[host] == Some(Difference::Guarantee);
+        let differs = self.difference(host, version) == Some(&Difference::Guarantee);
         match usual {
             Guarantee::Fenced if differs => Guarantee::Leased { lease, allowance_per_mille: 100 },
             Guarantee::Leased { .. } if differs => Guarantee::Fenced,
@@ -126,7 +150,21 @@ impl Mixture {
         self.all_agree() && self.leases.iter().all(|lease| *lease == 1.0)
     }
 
-    /// Faults of disks and links that only some runs have.
+    /// Edits of configurations, each with the restart that makes it count. The first elections are over by then, mostly.
+    fn edits(&self, seed: u64, setting: &Setting) -> Vec<(SimTime, Fault)> {
+        let mut random = Random::new(seed ^ 0xED17_5EED, Stream::Mixture);
+        let mut faults = Vec::new();
+        for host in (0..setting.size).filter(|host| self.is_edited(*host)) {
+            let at = SimTime::ZERO + random.between(setting.storm / 3, setting.storm * 9 / 10);
+            let back = at + random.between(Duration::ZERO, setting.detect / 2);
+            faults.push((at, Fault::Edit(host)));
+            faults.push((at, Fault::Crash(host)));
+            faults.push((back, Fault::Recover { host, disk: DiskFate::Kept }));
+        }
+        faults
+    }
+
+    /// Faults of disks and links, and edits, that only some runs have.
     pub fn faults(&self, seed: u64, setting: &Setting) -> Vec<(SimTime, Fault)> {
         let mut random = Random::new(seed ^ 0x5EED, Stream::Mixture);
         let mut faults = Vec::new();
@@ -147,6 +185,7 @@ impl Mixture {
                 faults.push((end, Fault::FreeDisk(host)));
             }
         }
+        faults.extend(self.edits(seed, setting));
         let over = SimTime::ZERO + setting.storm;
         faults.retain(|(at, _)| *at < over);
         faults

@@ -44,6 +44,10 @@ pub struct Boot<Stable> {
     pub stored: Option<Stable>,
     /// Whether nothing was ever on its disk: an operator would call the member new.
     pub is_new: bool,
+    /// Whether an operator has edited its configuration.
+    pub is_edited: bool,
+    /// Whether that was since what is on disk was written.
+    pub is_changed: bool,
     /// The calendar.
     pub wall: WallTime,
     /// A random number that no other life of this member has.

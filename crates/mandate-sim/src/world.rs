@@ -364,10 +364,13 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
         let host = &mut self.hosts[index];
         host.clock.restart(self.now);
         host.life += 1;
+        host.goes_by_edited = host.is_edited;
         let boot = Boot {
             id: member(index),
             stored: host.stored.clone(),
             is_new: !host.has_written,
+            is_edited: host.is_edited,
+            is_changed: host.stored.is_some() && host.stored_edited != host.is_edited,
             wall: host.clock.wall(self.now),
             lifetime,
         };
@@ -427,6 +430,7 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
             Fault::SetLink { from, to, model } => self.network.set(from, to, *model),
             Fault::StickDisk(index) => self.hosts[index].is_stuck = true,
             Fault::FreeDisk(index) => self.free_disk(index),
+            Fault::Edit(index) => self.hosts[index].is_edited = true,
         }
     }
 
@@ -480,6 +484,7 @@ fn fault_host(fault: &Fault) -> HostIndex {
         | Fault::Suspend { host, .. }
         | Fault::StickDisk(host)
         | Fault::FreeDisk(host)
+        | Fault::Edit(host)
         | Fault::StepWall { host, .. } => *host,
         Fault::Cut { from, .. } | Fault::Mend { from, .. } | Fault::SetLink { from, .. } => *from,
         Fault::Partition(_) | Fault::Heal | Fault::SetLinks(_) => 0,

@@ -23,6 +23,8 @@ pub use scenario::{Options, run};
 pub struct MemberConfig {
     /// The machine's own configuration.
     pub config: Config,
+    /// What an operator makes of it, if one does.
+    pub edited: Option<Config>,
     /// A bug put in on purpose.
     pub mutant: Option<Mutant>,
 }
@@ -80,9 +82,9 @@ impl Subject for Installation {
         now: Instant,
         effects: &mut Effects<Effect>,
     ) -> Self {
-        let config = setup.config.clone();
-        let subject::Boot { stored, is_new, lifetime, .. } = boot;
-        let mut start = installation::Boot { stored, is_new, is_changed: false, lifetime };
+        let config = setup.edited.as_ref().filter(|_| boot.is_edited).unwrap_or(&setup.config);
+        let subject::Boot { stored, is_new, is_changed, lifetime, .. } = boot;
+        let mut start = installation::Boot { stored, is_new, is_changed, lifetime };
         match setup.mutant {
             Some(Mutant::PromiseNotDurable) => {
                 start.stored = start.stored.map(|_| Promised::NOTHING);
@@ -94,7 +96,7 @@ impl Subject for Installation {
             // The others act where the group is set up, where the mandate is asked for, or in the machine.
             _ => {}
         }
-        Installation::start(config, start, now, effects)
+        Installation::start(config.clone(), start, now, effects)
     }
 
     fn received(from: MemberId, message: Message) -> Input {

@@ -16,7 +16,7 @@ use super::{MemberConfig, Mutant};
 use crate::clock::Clock;
 use crate::fault::{DiskFate, Fault};
 use crate::host::member;
-use crate::mixture::Mixture;
+use crate::mixture::{Mixture, Version};
 use crate::random::{Random, Stream};
 use crate::storm::{self, Setting};
 use crate::subject::{Moment, Observation, Observer};
@@ -72,15 +72,17 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     let hosts = setting.clocks.iter().enumerate().map(|(host, clock)| {
         let retry = setting.interval;
         let give_up = retry * 4;
-        let config = Config {
+        let config = |version| Config {
             me: member(host),
-            members: mixture.members(host),
-            guarantee: mixture.guarantee(host, guarantee, lease, least),
+            members: mixture.members(host, version),
+            guarantee: mixture.guarantee((host, version), guarantee, lease, least),
             retry,
             give_up,
             without: options.mutant.and_then(Mutant::without),
         };
-        (MemberConfig { config, mutant: options.mutant }, clock.clone())
+        let edited = mixture.is_edited(host).then(|| config(Version::Edited));
+        let config = config(Version::First);
+        (MemberConfig { config, edited, mutant: options.mutant }, clock.clone())
     });
     let watch = Watch {
         one_leader: OneLeaderPerTerm::default(),

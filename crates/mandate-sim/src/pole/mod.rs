@@ -21,6 +21,8 @@ pub use scenario::{Mutant, Options, run};
 pub struct MemberConfig {
     /// The machine's own configuration.
     pub config: Config,
+    /// What an operator makes of it, if one does.
+    pub edited: Option<Config>,
     /// What its application knows when it starts.
     pub figures: Figures,
     /// A bug put in on purpose.
@@ -39,13 +41,14 @@ impl Subject for Member {
         now: Instant,
         effects: &mut Effects<Effect>,
     ) -> Self {
-        let subject::Boot { stored, is_new, lifetime, .. } = boot;
-        let mut boot = Boot { stored, is_new, is_changed: false, lifetime };
+        let subject::Boot { stored, is_new, is_changed, lifetime, .. } = boot;
+        let config = setup.edited.as_ref().filter(|_| boot.is_edited).unwrap_or(&setup.config);
+        let mut boot = Boot { stored, is_new, is_changed, lifetime };
         // The other mutants act where the group is set up, or in the machine.
         if setup.mutant == Some(Mutant::PromiseNotDurable) {
             boot.stored = boot.stored.map(|_| Promised::NOTHING);
         }
-        let mut member = Member::start(setup.config.clone(), boot, now, effects);
+        let mut member = Member::start(config.clone(), boot, now, effects);
         member.handle(Input::Figures(setup.figures), now, effects);
         member
     }

@@ -19,7 +19,7 @@ use crate::host::member;
 use crate::installation::invariants::holders::Holders;
 use crate::installation::invariants::one_mandate_at_a_time;
 use crate::link::Delay;
-use crate::mixture::Mixture;
+use crate::mixture::{Mixture, Version};
 use crate::network::HostIndex;
 use crate::random::{Random, Stream};
 use crate::storm::{self, Setting};
@@ -167,19 +167,22 @@ fn configure(
     let setup = |host: HostIndex, random: &mut Random| {
         let never = (host as u64) < barred;
         let rank = Preference::Rank(random.below(3) as i32);
-        let config =
-            Config::new(member(host), mixture.members(host), setting.interval, setting.detect)
-                .and_then(|config| {
-                    config.with_guarantee(mixture.guarantee(host, guarantee, lease, step * 5))
-                })
+        let config = |version| {
+            let members = mixture.members(host, version);
+            let guarantee = mixture.guarantee((host, version), guarantee, lease, step * 5);
+            Config::new(member(host), members, setting.interval, setting.detect)
+                .and_then(|config| config.with_guarantee(guarantee))
                 .and_then(|config| config.with_timeout(mixture.timeout(host, timeout)))
                 .and_then(|config| config.with_ping_every(ping_every))
                 .map(|config| config.with_oracle(oracle.clone()).with_rules(rules))
                 .map(|c| c.with_preference(if never { Preference::Never } else { rank }))
                 .and_then(|c| moves.map_or(Ok(c.clone()), |moves| c.with_moves(moves)))
                 .expect("a sound configuration")
-                .without(mutant.and_then(Mutant::without));
-        MemberConfig { config, figures: figures(random), mutant }
+                .without(mutant.and_then(Mutant::without))
+        };
+        let edited = mixture.is_edited(host).then(|| config(Version::Edited));
+        let config = config(Version::First);
+        MemberConfig { config, edited, figures: figures(random), mutant }
     };
     (0..setting.size).map(|host| setup(host, random)).collect()
 }

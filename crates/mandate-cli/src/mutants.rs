@@ -35,6 +35,8 @@ pub(crate) enum MutantName {
     LeaseOfHighest,
     /// installation: a leader that hands over frees the others before its own mandate has ended.
     FreedBeforeEnded,
+    /// installation: what is to be written is answered before it is on disk.
+    AnsweredBeforeWritten,
     /// pole: also members that do not hear a quorum are candidates, as in the paper.
     IsolatedCandidates,
     /// pole: a claim is given up after a fixed time that counts from before it was written down.
@@ -43,6 +45,10 @@ pub(crate) enum MutantName {
     OlderDiskIgnored,
     /// pole: a leader that falls silent is not suspected.
     SilenceIgnored,
+    /// pole: a connection that breaks is taken for the death of whom it led to.
+    HintIsProof,
+    /// pole: probes wait by the round trip to whoever is nearest.
+    NearestRoundTrip,
     /// registers: a leader counts its lease from the answer, not from before it asked.
     LeaseFromAnswer,
     /// registers: a version is watched from when the read was sent, not from its answer.

@@ -85,6 +85,8 @@ impl Subject {
             Some(Name::ImpatientClaims) => of_pole(pole::Mutant::ImpatientClaims),
             Some(Name::OlderDiskIgnored) => of_pole(pole::Mutant::OlderDiskIgnored),
             Some(Name::SilenceIgnored) => of_pole(pole::Mutant::SilenceIgnored),
+            Some(Name::HintIsProof) => of_pole(pole::Mutant::HintIsProof),
+            Some(Name::NearestRoundTrip) => of_pole(pole::Mutant::NearestRoundTrip),
             Some(Name::ConfigIgnored) => of_installation(installation::Mutant::ConfigIgnored),
             Some(Name::OwnPromiseForgotten) => {
                 of_installation(installation::Mutant::OwnPromiseForgotten)
@@ -93,6 +95,9 @@ impl Subject {
                 of_installation(installation::Mutant::IncarnationIgnored)
             }
             Some(Name::LeaseOfHighest) => of_installation(installation::Mutant::LeaseOfHighest),
+            Some(Name::AnsweredBeforeWritten) => {
+                of_installation(installation::Mutant::AnsweredBeforeWritten)
+            }
             Some(Name::FreedBeforeEnded) => of_installation(installation::Mutant::FreedBeforeEnded),
             None => match args.protocol {
                 Protocol::NfdL => Subject::NfdL(nfd_l::Options::default()),

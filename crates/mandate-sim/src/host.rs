@@ -41,6 +41,8 @@ pub(crate) struct Host<S: Subject> {
     pub(crate) effects: Effects<S::Effect>,
     /// A write that is under way. Effects behind it wait.
     pub(crate) writing: Option<S::Stable>,
+    /// What was acknowledged and is not on disk yet, by a disk that answers too early.
+    pub(crate) unwritten: Option<S::Stable>,
     /// The wake-up that is scheduled.
     pub(crate) wake: Option<Wake>,
 }
@@ -80,6 +82,7 @@ impl<S: Subject> Host<S> {
             inbox: VecDeque::new(),
             effects: Effects::new(),
             writing: None,
+            unwritten: None,
             wake: None,
         }
     }
@@ -110,6 +113,7 @@ impl<S: Subject> Host<S> {
         self.inbox.clear();
         self.effects = Effects::new();
         self.writing = None;
+        self.unwritten = None;
         self.wake = None;
     }
 }

@@ -14,6 +14,7 @@ use mandate_proto::pole::installation::Guarantee;
 
 use crate::fault::{DiskFate, Fault};
 use crate::host::member;
+use crate::link::{Delay, LinkModel};
 use crate::network::HostIndex;
 use crate::random::{Random, Stream};
 use crate::storm::{Setting, rough_links};
@@ -53,6 +54,9 @@ pub struct Mixture {
     stuck_disks: bool,
     /// Whether every pair of members has links of its own quality.
     own_links: bool,
+    /// For each pair of members, what messages take between them after the storm, as a share of what they take at most; in groups
+    /// whose members are not all equally far from each other.
+    distances: Option<Vec<f64>>,
 }
 
 impl Mixture {
@@ -82,6 +86,7 @@ impl Mixture {
             slow_disks: random.chance(0.15).then(|| random.pick(&slow)),
             stuck_disks: random.chance(0.2),
             own_links: random.chance(0.3),
+            distances: distances(seed, size),
         }
     }
 
@@ -150,6 +155,20 @@ impl Mixture {
         self.all_agree() && self.leases.iter().all(|lease| *lease == 1.0)
     }
 
+    /// The links after the storm that are shorter than the longest. Both directions of a link are alike.
+    pub fn calm_links(&self, setting: &Setting) -> Vec<Fault> {
+        let Some(distances) = &self.distances else { return Vec::new() };
+        let pairs = (0..setting.size).flat_map(|to| (0..to).map(move |from| (from, to)));
+        let links = pairs.zip(distances).flat_map(|((one, other), distance)| {
+            let max_delay = setting.calm.max_delay.mul_f64(*distance);
+            let delay = Delay::Uniform(max_delay.mul_f64(0.8), max_delay);
+            let model = Box::new(LinkModel { delay, max_delay, ..setting.calm });
+            let link = |from, to| Fault::SetLink { from, to, model: model.clone() };
+            [link(one, other), link(other, one)]
+        });
+        links.collect()
+    }
+
     /// Edits of configurations, each with the restart that makes it count. The first elections are over by then, mostly.
     fn edits(&self, seed: u64, setting: &Setting) -> Vec<(SimTime, Fault)> {
         let mut random = Random::new(seed ^ 0xED17_5EED, Stream::Mixture);
@@ -190,6 +209,13 @@ impl Mixture {
         faults.retain(|(at, _)| *at < over);
         faults
     }
+}
+
+/// Near and far, in a third of the groups.
+fn distances(seed: u64, size: usize) -> Option<Vec<f64>> {
+    let mut random = Random::new(seed ^ 0xD157, Stream::Mixture);
+    let pairs = size * size.saturating_sub(1) / 2;
+    random.chance(0.3).then(|| (0..pairs).map(|_| random.pick(&[0.02, 0.1, 1.0])).collect())
 }
 
 impl Difference {

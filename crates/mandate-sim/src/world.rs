@@ -60,6 +60,8 @@ pub struct World<S: Subject, O: Observer<S>> {
     hosts: Vec<Host<S>>,
     network: Network,
     machinery: Machinery,
+    /// Disks acknowledge what they have not written: a bug put in on purpose.
+    disks_lie: bool,
     chance: Random,
     weather: Random,
     counts: Counts,
@@ -85,11 +87,17 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
             network: Network::uniform(hosts.len(), model),
             hosts,
             machinery,
+            disks_lie: false,
             chance: Random::new(seed, Stream::Hosts),
             weather: Random::new(seed, Stream::Network),
             counts: Counts::default(),
             observer,
         }
+    }
+
+    /// Has all disks acknowledge writes before they are durable, and lose those with a crash: a bug, to see that it is noticed.
+    pub fn acknowledge_early(&mut self) {
+        self.disks_lie = true;
     }
 
     /// Starts every process, now.
@@ -278,7 +286,10 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
             return;
         }
         self.counts.events += 1;
-        if let Some(stable) = host.writing.take() {
+        if let Some(stable) = host.unwritten.take() {
+            self.watch(index, &Observation::Durable(&stable));
+            self.hosts[index].store(stable);
+        } else if let Some(stable) = host.writing.take() {
             self.watch(index, &Observation::Durable(&stable));
             self.hosts[index].store(stable);
             let host = &mut self.hosts[index];
@@ -317,8 +328,16 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
 
     fn begin_write(&mut self, index: HostIndex, stable: S::Stable) {
         let takes = self.chance.between(Duration::ZERO, self.machinery.write_time);
+        let (now, lies) = (self.now, self.disks_lie);
         let host = &mut self.hosts[index];
-        host.writing = Some(stable);
+        if lies {
+            host.unwritten = Some(stable);
+            if let Some(machine) = &mut host.machine {
+                machine.persisted(host.clock.read(now));
+            }
+        } else {
+            host.writing = Some(stable);
+        }
         if host.is_stuck {
             return;
         }
@@ -437,9 +456,12 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
     /// What was asked for while the disk was stuck is written now.
     fn free_disk(&mut self, index: HostIndex) {
         let host = &mut self.hosts[index];
-        if core::mem::take(&mut host.is_stuck)
-            && let Some(stable) = host.writing.take()
-        {
+        if !core::mem::take(&mut host.is_stuck) {
+            return;
+        }
+        if host.unwritten.is_some() {
+            self.queue.push(self.now, Happening::Written { host: index, life: host.life });
+        } else if let Some(stable) = host.writing.take() {
             self.begin_write(index, stable);
         }
     }

@@ -86,3 +86,9 @@ fn a_recovered_member_that_waits_for_the_lease_of_the_highest_term_is_caught() {
 fn a_leader_that_frees_the_others_before_its_mandate_has_ended_is_caught() {
     assert_eq!(caught(Mutant::FreedBeforeEnded, 20_000), "one mandate at a time");
 }
+
+#[test]
+fn a_disk_that_answers_before_it_has_written_is_caught() {
+    let invariant = caught(Mutant::AnsweredBeforeWritten, 20_000);
+    assert!(["one leader per term", "one mandate at a time"].contains(&invariant), "{invariant}");
+}

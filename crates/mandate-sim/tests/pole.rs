@@ -82,3 +82,17 @@ fn a_leader_whose_silence_nobody_notices_is_caught() {
     let broken = broken(Mutant::SilenceIgnored, 500);
     assert!(broken.iter().any(|name| name.starts_with("a leader after")), "{broken:?}");
 }
+
+const NO_PROOF: &str = "a broken connection is no proof";
+
+#[test]
+fn a_broken_connection_that_is_taken_for_a_death_is_caught() {
+    let broken = broken(Mutant::HintIsProof, 500);
+    assert!(broken.contains(&NO_PROOF) && broken.contains(&"stability"), "{broken:?}");
+}
+
+#[test]
+fn probes_that_wait_for_a_far_member_as_for_the_nearest_are_caught() {
+    let broken = broken(Mutant::NearestRoundTrip, 1_000);
+    assert!(broken.contains(&NO_PROOF), "{broken:?}");
+}

@@ -54,6 +54,8 @@ pub enum Mutant {
     LeaseOfHighest,
     /// A leader that hands over frees those who promised it before its own mandate has ended.
     FreedBeforeEnded,
+    /// What is to be written is answered before it is on disk, also by a disk that is slow, full or stuck.
+    AnsweredBeforeWritten,
 }
 
 impl Mutant {

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::io::Write;
 
 use mandate_proto::identity::Term;
-use mandate_proto::pole::installation::{Config, Event, Guarantee, Input, Installation};
+use mandate_proto::pole::installation::{Config, Event, Guarantee, Input, Installation, Reason};
 
 use super::invariants::holders::Holders;
 use super::invariants::one_leader_per_term::{self, OneLeaderPerTerm};
@@ -36,8 +36,8 @@ pub struct Options {
 /// those of some runs, which are off by 5 %.
 const ALLOWANCES_PER_MILLE: [u16; 2] = [4, 100];
 
-/// How many times as patient as at first a claimant becomes.
-const MAX_GROWTH: u32 = 8;
+/// A claim is waited for twice as long with each in succession that came to nothing, this often at most.
+const MAX_DOUBLINGS: u32 = 3;
 
 /// Runs a seed; `trace` receives it line by line.
 pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outcome {
@@ -88,12 +88,16 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
         one_leader: OneLeaderPerTerm::default(),
         terms_rise: TermsRise::new(setting.size),
         disk_lost: vec![false; setting.size],
+        fruitless: vec![0; setting.size],
         mutated: Mutated::new(setting.size, guarantee),
         trace: trace.map(Trace::new),
         violation: None,
     };
     setting.machinery.write_time = mixture.slow_disks.unwrap_or(setting.machinery.write_time);
-    let world = World::new(seed, hosts, setting.rough, setting.machinery, watch);
+    let mut world = World::new(seed, hosts, setting.rough, setting.machinery, watch);
+    if options.mutant == Some(Mutant::AnsweredBeforeWritten) {
+        world.acknowledge_early();
+    }
     let leased = guarantee != Guarantee::Fenced;
     let mutant = options.mutant;
     let mut run = Run {
@@ -197,6 +201,9 @@ impl Run<'_> {
     fn demand_a_leader(&mut self) {
         self.world.inject(Fault::Heal);
         self.world.inject(Fault::SetLinks(Box::new(self.setting.calm)));
+        for fault in self.mixture.calm_links(&self.setting) {
+            self.world.inject(fault);
+        }
         for host in 0..self.setting.size {
             self.world.inject(Fault::Resume(host));
             self.world.inject(Fault::FreeDisk(host));
@@ -226,8 +233,10 @@ impl Run<'_> {
         // A claim of the storm may still stand in the way until it is given up, and ours may be
         // given up meanwhile and made again; then promises may have to run out.
         let given_up = self.lease.max(self.setting.interval * 4);
-        // After many claims that came to nothing it is given up late.
-        let patience = (given_up * (MAX_GROWTH + 1) + self.lease).mul_f64(1.06);
+        // After claims that came to nothing it is given up later.
+        let fruitless = self.world.observer.fruitless.iter().copied().max().unwrap_or_default();
+        let growth = 1 << fruitless.min(MAX_DOUBLINGS);
+        let patience = (given_up * (growth + 1) + self.lease).mul_f64(1.06);
         let patience = patience + (delay + machinery.lateness + machinery.write_time) * 6;
         let began = self.world.now();
         let until = began + patience;
@@ -258,6 +267,8 @@ struct Watch<'a> {
     terms_rise: TermsRise,
     /// Whose disk was lost at some time.
     disk_lost: Vec<bool>,
+    /// How many claims of each member found no quorum, in its present life.
+    fruitless: Vec<u32>,
     mutated: Mutated,
     trace: Option<Trace<'a>>,
     violation: Option<Violation>,
@@ -281,6 +292,14 @@ impl Observer<Installation> for Watch<'_> {
             }
             Observation::Durable(promised) => {
                 (terms_rise::NAME, self.terms_rise.check(moment.host, **promised))
+            }
+            Observation::Told(Event::Lost { reason: Reason::NoQuorum, .. }) => {
+                self.fruitless[moment.host] += 1;
+                return;
+            }
+            Observation::Started(_) => {
+                self.fruitless[moment.host] = 0;
+                return;
             }
             Observation::Faulted(Fault::Recover {
                 host,

@@ -14,7 +14,7 @@ use super::MemberConfig;
 use super::register::Register;
 use super::shape::{Shape, has_centre};
 use super::watch::Watch;
-use crate::fault::{DiskFate, Fault};
+use crate::fault::{DiskFate, Fault, Name};
 use crate::host::member;
 use crate::installation::invariants::holders::Holders;
 use crate::installation::invariants::one_mandate_at_a_time;
@@ -49,6 +49,10 @@ pub enum Mutant {
     OlderDiskIgnored,
     /// A leader that falls silent is not suspected.
     SilenceIgnored,
+    /// A connection that breaks is taken for the death of whom it led to.
+    HintIsProof,
+    /// Probes wait by the round trip to whoever is nearest.
+    NearestRoundTrip,
 }
 
 impl Mutant {
@@ -57,6 +61,8 @@ impl Mutant {
             Mutant::ImpatientClaims => Some(Safeguard::GrowingPatience),
             Mutant::OlderDiskIgnored => Some(Safeguard::WentBack),
             Mutant::SilenceIgnored => Some(Safeguard::Silence),
+            Mutant::HintIsProof => Some(Safeguard::HintProbed),
+            Mutant::NearestRoundTrip => Some(Safeguard::OwnRoundTrip),
             Mutant::IsolatedCandidates | Mutant::PromiseNotDurable => None,
         }
     }
@@ -117,8 +123,19 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     let register = Register::new(seed);
     let mutant = options.mutant;
     let holders = Holders::default();
-    let mut run =
-        Run { world, config, random, setting, mixture, holders, register, mutant, agreement: 0.0 };
+    let hints = Random::new(seed ^ 0x417, Stream::Faults);
+    let mut run = Run {
+        world,
+        config,
+        random,
+        setting,
+        mixture,
+        holders,
+        register,
+        mutant,
+        hints,
+        agreement: 0.0,
+    };
     run.weather_the_storm(seed);
     run.demand_a_leader();
     let Run { world, agreement, .. } = run;
@@ -210,6 +227,8 @@ pub(super) struct Run<'a> {
     holders: Holders,
     register: Register,
     mutant: Option<Mutant>,
+    /// Whether a hint reaches all.
+    hints: Random,
     agreement: f64,
 }
 
@@ -328,7 +347,7 @@ impl Run<'_> {
         if shape == Shape::Full && !self.moves() {
             self.demand_agreement();
         }
-        self.demand_stability();
+        self.demand_stability(shape);
         let is_well = shape == Shape::Full && self.mixture.all_agree() && !self.moves();
         if is_well && voters.len() == size && size > 2 && self.random.chance(0.2) {
             self.demand_that_an_older_disk_is_noticed(leader);
@@ -370,6 +389,9 @@ impl Run<'_> {
     fn heal(&mut self) {
         self.world.inject(Fault::Heal);
         self.world.inject(Fault::SetLinks(Box::new(self.setting.calm)));
+        for fault in self.mixture.calm_links(&self.setting) {
+            self.world.inject(fault);
+        }
         for host in 0..self.setting.size {
             self.world.inject(Fault::Resume(host));
             self.world.inject(Fault::FreeDisk(host));
@@ -456,7 +478,7 @@ impl Run<'_> {
     }
 
     /// Nothing happens, so nobody who leads stops to, unless scores move it.
-    fn demand_stability(&mut self) {
+    fn demand_stability(&mut self, shape: Shape) {
         let before = self.leader();
         // Connections break and are made again, while messages get through: hints, and no more than that.
         if let Some(leader) = before.map(member) {
@@ -464,16 +486,29 @@ impl Run<'_> {
                 let at =
                     self.world.now() + self.random.between(Duration::ZERO, self.setting.detect * 7);
                 let host = self.random.below(self.setting.size as u64) as usize;
-                self.world.schedule_input(at, host, Input::LinkBroken { member: leader });
                 let again = at + self.random.between(Duration::ZERO, self.setting.detect);
-                self.world.schedule_input(again, host, Input::LinkUp { member: leader });
+                // In some runs all connections to it break at once.
+                let all = 0..self.setting.size;
+                for host in if self.hints.chance(0.3) { all } else { host..host + 1 } {
+                    self.world.schedule_input(at, host, Input::LinkBroken { member: leader });
+                    self.world.schedule_input(again, host, Input::LinkUp { member: leader });
+                }
             }
         }
+        self.world.observer.suspicions.clear();
         self.run_until(self.world.now() + self.setting.detect * 8);
         if !self.moves() && self.leader() != before && !self.world.observer.is_done() {
             let after = self.leader();
             let what = format!("{before:?} led, and now {after:?}, though nothing happened");
             self.world.observer.stall("stability", what);
+        }
+        // Who hears the leader, by pings and heartbeats, has no reason to suspect it.
+        let agree = |one, other| self.mixture.agrees(one) && self.mixture.agrees(other);
+        let suspicions = self.world.observer.suspicions.iter();
+        let suspicion = suspicions.copied().find(|(by, of)| before == Some(*of) && agree(*by, *of));
+        if let Some((by, of)) = suspicion.filter(|_| shape == Shape::Full && !self.moves()) {
+            let what = format!("{} suspects {}, which it hears", Name(by), Name(of));
+            self.world.observer.stall("a broken connection is no proof", what);
         }
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct Watch<'a> {
     pub(super) states: Vec<State>,
     /// Whose disk was lost at some time.
     pub(super) disk_lost: Vec<bool>,
+    /// Who suspected whom, since this was last cleared.
+    pub(super) suspicions: Vec<(HostIndex, HostIndex)>,
     /// Of whose disk another said that it went back.
     pub(super) went_back: Vec<bool>,
     trace: Option<Trace<'a>>,
@@ -36,6 +38,7 @@ impl<'a> Watch<'a> {
             seen: vec![Term::NONE; size],
             states: vec![State::Electing; size],
             disk_lost: vec![false; size],
+            suspicions: Vec::new(),
             went_back: vec![false; size],
             trace,
             violation: None,
@@ -91,6 +94,12 @@ impl Observer<Member> for Watch<'_> {
                 self.terms_rise.forget(*host);
                 // Without its disk a member names whom it hears.
                 self.seen[*host] = Term::NONE;
+                return;
+            }
+            Observation::Told(Event::Suspected { member, suspected: true }) => {
+                // Of a member that no host runs nothing is ever heard.
+                let host = host_of(*member);
+                self.suspicions.extend((host < self.states.len()).then_some((moment.host, host)));
                 return;
             }
             Observation::Told(Event::WentBack { member, .. }) => {

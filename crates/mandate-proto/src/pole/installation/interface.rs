@@ -83,6 +83,10 @@ pub enum Safeguard {
     WentBack,
     /// A leader that falls silent is suspected.
     Silence,
+    /// A hint that a member is gone is a reason to ask it, and no proof.
+    HintProbed,
+    /// How long a probe waits for an answer goes by the round trip to the member that is probed.
+    OwnRoundTrip,
 }
 
 /// What a start needs from outside.

@@ -9,7 +9,7 @@ use crate::detector::Beat;
 use crate::identity::{MemberId, Term};
 use crate::machine::Effects;
 use crate::oracle::{Occasion, quorum};
-use crate::pole::installation::{self, Guarantee};
+use crate::pole::installation::{self, Guarantee, Safeguard};
 use crate::pole::selection;
 use crate::time::Instant;
 
@@ -212,6 +212,24 @@ impl Member {
         self.select(selection::Input::Suspected { member, suspected }, now, effects);
     }
 
+    /// The connection to a member has broken: it may be gone, or only the connection.
+    pub(super) fn hinted(&mut self, member: MemberId, now: Instant, effects: &mut Effects<Effect>) {
+        if self.keeps(Safeguard::HintProbed) {
+            self.pings.probe(member, now);
+        } else {
+            self.gone(member, now, effects);
+        }
+    }
+
+    /// A member does not answer.
+    fn gone(&mut self, member: MemberId, now: Instant, effects: &mut Effects<Effect>) {
+        if matches!(&self.phase, Phase::Following(f) if f.leader == member) {
+            self.lose_leader(Cause::NoAnswer, now, effects);
+        } else {
+            self.suspect(member, now, effects);
+        }
+    }
+
     /// Pings that are due, and what became of earlier ones.
     pub(super) fn handle_pings(&mut self, now: Instant, effects: &mut Effects<Effect>) {
         if self.next_ping <= now {
@@ -221,13 +239,7 @@ impl Member {
         while let Some(probed) = self.pings.next_probe(now) {
             match probed {
                 Probed::Ping(to) => self.ping_one(to, now, effects),
-                Probed::Failed(member) => {
-                    if matches!(&self.phase, Phase::Following(f) if f.leader == member) {
-                        self.lose_leader(Cause::NoAnswer, now, effects);
-                    } else {
-                        self.suspect(member, now, effects);
-                    }
-                }
+                Probed::Failed(member) => self.gone(member, now, effects),
             }
         }
         while let Some(member) = self.pings.next_silent(now) {

@@ -372,7 +372,7 @@ impl Machine for Member {
                 self.ping_one(member, now, effects);
             }
             Input::Differs { member, config } => self.differs(member, config, now, effects),
-            Input::LinkBroken { member } => self.pings.probe(member, now),
+            Input::LinkBroken { member } => self.hinted(member, now, effects),
             Input::Resign => self.resign(now, effects),
             Input::Stop => self.install(installation::Input::Stop, now, effects),
             Input::Transfer { to } => self.transfer(to, Handover::Asked, now, effects),

@@ -13,6 +13,7 @@ use core::time::Duration;
 use super::Config;
 use crate::identity::{Lifetime, MemberId, Term};
 use crate::oracle::Measured;
+use crate::pole::installation::Safeguard;
 use crate::time::{Instant, nanos};
 
 /// How many answers the mean is about.
@@ -36,6 +37,8 @@ pub(super) struct Pings {
     answers_within: Duration,
     /// What a probe waits when the round trip is not known.
     unknown_round_trip: Duration,
+    /// Probes wait by the round trip to whoever is nearest: wrong, and done on purpose only.
+    by_nearest: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -98,6 +101,7 @@ impl Pings {
             number,
             answers_within,
             unknown_round_trip: config.timeout,
+            by_nearest: config.without == Some(Safeguard::OwnRoundTrip),
         }
     }
 
@@ -215,6 +219,8 @@ impl Pings {
         let sent_now = self.sent.back().is_some_and(|(_, at)| *at == now);
         let above = self.number - u64::from(sent_now);
         let unknown = self.unknown_round_trip;
+        let nearest = self.peers.values().filter(|peer| self.by_nearest && peer.samples > 0);
+        let nearest = nearest.map(|peer| peer.mean).min_by(f64::total_cmp);
         let Some(peer) = self.peers.get_mut(&member) else { return };
         if peer.suspected || peer.probe.is_some() {
             return;
@@ -222,7 +228,7 @@ impl Pings {
         let pause = if peer.samples == 0 {
             unknown / PROBES
         } else {
-            Duration::from_nanos(peer.mean as u64).saturating_mul(5) / 4
+            Duration::from_nanos(nearest.unwrap_or(peer.mean) as u64).saturating_mul(5) / 4
         };
         let pause = pause.max(PROBE_PAUSE);
         peer.probe = Some(Probe { above, left: PROBES, pause, next: now });

@@ -1,7 +1,7 @@
 //! openraft's own suite for storage, on ours.
 
 use openraft::testing::{StoreBuilder, Suite};
-use openraft::{StorageError, StorageIOError};
+use openraft::{CommittedLeaderId, LogId, StorageError, StorageIOError};
 use tempfile::TempDir;
 
 use super::log::Log;
@@ -16,7 +16,10 @@ impl StoreBuilder<Kv, Log, Machine, TempDir> for OnDisk {
         let failed = |error: std::io::Error| StorageIOError::read(&error);
         let directory = tempfile::tempdir().map_err(failed)?;
         let log = Log::create(&directory.path().join("log.redb"), 1, None).map_err(failed)?;
-        let snapshots = Snapshots::new(&directory.path().join("snapshots")).map_err(failed)?;
+        let snapshots =
+            Snapshots::new(&directory.path().join("snapshots"), log.coverage()).map_err(failed)?;
+        // The suite cuts off what no snapshot has.
+        log.coverage().reaches(LogId::new(CommittedLeaderId::new(0, 0), u64::MAX));
         let machine = Machine::open(snapshots).map_err(failed)?;
         Ok((directory, log, machine))
     }

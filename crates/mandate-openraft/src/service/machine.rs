@@ -147,14 +147,13 @@ impl RaftStateMachine<Kv> for Machine {
         _meta: &SnapshotMeta<u64, BasicNode>,
         received: Box<tokio::fs::File>,
     ) -> Result<(), StorageError<u64>> {
-        received.sync_all().await.map_err(|error| write_error(&error))?;
-        let Some(path) = self.incoming.0.take() else {
-            return Err(write_error(&io::Error::other("no snapshot was being received")));
-        };
+        let path = self.incoming.0.take();
         let file = received.into_std().await;
         let snapshots = self.snapshots.clone();
         let read = spawn_blocking(move || {
+            let path = path.ok_or_else(|| io::Error::other("no snapshot was being received"))?;
             let mut file = file;
+            file.sync_all()?;
             file.rewind()?;
             let (_, state) = snapshot::read(&file)?;
             // What counts is what was handed over, should that be another file than the one that was made for it.
@@ -165,7 +164,14 @@ impl RaftStateMachine<Kv> for Machine {
             snapshots.adopt(&path)?;
             Ok(state)
         });
-        let state = joined(read.await).map_err(|error| write_error(&error))?;
+        let state = match joined(read.await) {
+            Ok(state) => state,
+            Err(error) => {
+                // Raft may wait for the log, which waits for this.
+                self.snapshots.fails().await;
+                return Err(write_error(&error));
+            }
+        };
         let before = self.store.write(|place| std::mem::replace(place, state));
         // Letting go of millions of keys takes a while.
         drop(spawn_blocking(move || drop(before)));
@@ -173,11 +179,10 @@ impl RaftStateMachine<Kv> for Machine {
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot<Kv>>, StorageError<u64>> {
-        let path = self.snapshots.current();
-        let opened = spawn_blocking(move || match std::fs::File::open(path) {
-            Ok(file) => Ok(Some((snapshot::meta(&file)?, file))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+        let snapshots = self.snapshots.clone();
+        let opened = spawn_blocking(move || match snapshots.open()? {
+            Some(file) => Ok(Some((snapshot::meta(&file)?, file))),
+            None => Ok(None),
         });
         let opened = joined(opened.await);
         let opened = opened.map_err(|error| StorageIOError::read_snapshot(None, &error))?;

@@ -5,16 +5,21 @@
 //! others hold some keys or some clients each, so that neither writing nor reading ever needs the whole in memory
 //! twice. A file is written beside the one before, forced to disk, and takes its place by its name: there is the
 //! old one or the new one, whole.
+//!
+//! openraft makes snapshots in a task of its own, while a leader may send a later one. The later one stays, whichever
+//! is ready first: the log may begin after it already.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use openraft::{BasicNode, SnapshotMeta};
+use openraft::{BasicNode, LogId, SnapshotMeta};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::log::Coverage;
 use super::state::{Frozen, Session, State};
 
 /// "mandkv" and the version of the format.
@@ -36,23 +41,30 @@ enum Record {
 }
 
 /// Where snapshots are kept.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Snapshots {
     directory: PathBuf,
+    /// The log, which is cut off as far as the one that counts goes.
+    log: Coverage,
+    /// Held while another is made the one that counts.
+    adopting: Arc<Mutex<()>>,
 }
 
 impl Snapshots {
-    pub(crate) fn new(directory: &Path) -> io::Result<Self> {
+    pub(crate) fn new(directory: &Path, log: Coverage) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
-        let snapshots = Snapshots { directory: directory.to_owned() };
-        // What was not finished when the process ended.
-        for entry in fs::read_dir(directory)? {
+        Ok(Snapshots { directory: directory.to_owned(), log, adopting: Arc::default() })
+    }
+
+    /// Removes what was not finished when the process ended.
+    pub(crate) fn remove_unfinished(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.directory)? {
             let path = entry?.path();
-            if path != snapshots.current() {
+            if path != self.current() {
                 fs::remove_file(path)?;
             }
         }
-        Ok(snapshots)
+        Ok(())
     }
 
     /// The one that counts.
@@ -65,20 +77,50 @@ impl Snapshots {
         self.directory.join(format!("{name}.unfinished"))
     }
 
-    /// Makes a file the one that counts, durably.
+    /// Makes a file the one that counts, durably. If a later one counts already, that stays.
     pub(crate) fn adopt(&self, unfinished: &Path) -> io::Result<()> {
-        File::open(unfinished)?.sync_all()?;
+        let file = File::open(unfinished)?;
+        file.sync_all()?;
+        let last = meta(&file)?.last_log_id;
+        let _adopting = self.adopting.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = self.open()?.map(|file| meta(&file)).transpose()?;
+        if counts.is_some_and(|counts| counts.last_log_id > last) {
+            return fs::remove_file(unfinished);
+        }
         fs::rename(unfinished, self.current())?;
-        File::open(&self.directory)?.sync_all()
+        File::open(&self.directory)?.sync_all()?;
+        self.covers(last);
+        Ok(())
+    }
+
+    /// The one that counts goes up to this entry.
+    fn covers(&self, last: Option<LogId<u64>>) {
+        if let Some(last) = last {
+            self.log.reaches(last);
+        }
+    }
+
+    /// One that was received could not be stored.
+    pub(crate) async fn fails(&self) {
+        self.log.fails().await;
+    }
+
+    /// The file of the one that counts, if there is one.
+    pub(crate) fn open(&self) -> io::Result<Option<File>> {
+        match File::open(self.current()) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The one that counts, if there is one.
     pub(crate) fn load(&self) -> io::Result<Option<(Meta, State)>> {
-        match File::open(self.current()) {
-            Ok(file) => read(&file).map(Some),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+        let loaded = self.open()?.map(|file| read(&file)).transpose()?;
+        if let Some((meta, _)) = &loaded {
+            self.covers(meta.last_log_id);
         }
+        Ok(loaded)
     }
 }
 
@@ -210,12 +252,14 @@ impl<T: Read> Read for Checked<T> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::log::testing::{blank, log};
     use super::*;
 
-    #[test]
-    fn what_was_written_is_read_and_damage_is_noticed() {
+    #[tokio::test]
+    async fn what_was_written_is_read_and_damage_is_noticed() {
         let directory = tempfile::tempdir().unwrap();
-        let snapshots = Snapshots::new(directory.path()).unwrap();
+        let (_log_directory, log) = log(&[], false).await;
+        let snapshots = Snapshots::new(directory.path(), log.coverage()).unwrap();
         let mut state = State::default();
         for key in 0..5000 {
             state.values.insert(format!("key {key}"), Bytes::from(vec![key as u8; 100]));
@@ -240,7 +284,25 @@ mod tests {
         fs::write(snapshots.current(), &bytes[..bytes.len() - 5]).unwrap();
         assert!(snapshots.load().is_err(), "cut short");
         fs::write(snapshots.unfinished("two"), b"half").unwrap();
-        Snapshots::new(directory.path()).unwrap();
+        snapshots.remove_unfinished().unwrap();
         assert!(!snapshots.unfinished("two").exists(), "what is left of a crash is removed");
+    }
+
+    /// A snapshot is made in a task of its own, and may be ready after a later one was installed.
+    #[tokio::test]
+    async fn an_older_snapshot_does_not_replace_a_later_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let (_log_directory, log) = log(&[], false).await;
+        let snapshots = Snapshots::new(directory.path(), log.coverage()).unwrap();
+        for (index, counts) in [(5, 5), (9, 9), (7, 9), (9, 9), (12, 12)] {
+            let last_log_id = Some(blank(1, index).log_id);
+            let meta = Meta { snapshot_id: format!("{index}"), last_log_id, ..Meta::default() };
+            let path = snapshots.unfinished("one");
+            write(&path, &meta, Frozen::default()).unwrap();
+            snapshots.adopt(&path).unwrap();
+            assert!(!path.exists(), "none is left over");
+            let (meta, _) = snapshots.load().unwrap().unwrap();
+            assert_eq!(meta.last_log_id.unwrap().index, counts);
+        }
     }
 }

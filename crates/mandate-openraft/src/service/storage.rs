@@ -32,7 +32,7 @@ const GONE: &str = "If it was moved, put it back. If it is lost, leave this memb
                     that it acknowledged and votes that it gave. The others go on as long as a majority of all members \
                     runs. Do not start it as a new member, and do not put an older copy in its place";
 
-/// Why a member cannot start from what is on its disk. Nothing was changed.
+/// Why a member cannot start from what is on its disk. Nothing was changed that it needs.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
     /// It is to start from what is stored, and nothing is.
@@ -221,12 +221,17 @@ impl Checked {
             let made = Record { made: true, ..self.record };
             self.file.store(&made)?;
         }
-        let snapshots = Snapshots::new(&directory).map_err(at(&directory))?;
+        let snapshots = Snapshots::new(&directory, log.coverage()).map_err(at(&directory))?;
         let current = snapshots.current();
-        let machine = Machine::open(snapshots).map_err(at(&current))?;
-        if log.purged().map_err(at(&path))? > machine.applied() {
+        let machine = Machine::open(snapshots.clone()).map_err(at(&current))?;
+        let applied = machine.applied();
+        if log.purged() > applied {
             return Err(StorageError::NoSnapshot(current));
         }
+        if let Some(applied) = applied {
+            log.begin_after(applied).map_err(at(&path))?;
+        }
+        snapshots.remove_unfinished().map_err(at(&directory))?;
         Ok(Storage { log, machine, record: self.file })
     }
 }
@@ -260,6 +265,9 @@ mod tests {
 
     use super::super::log::testing::blank;
     use super::*;
+
+    /// For what hangs.
+    const BOUND: std::time::Duration = std::time::Duration::from_secs(60);
 
     fn places(directory: &TempDir) -> Places {
         Places {
@@ -321,10 +329,93 @@ mod tests {
         let places = places(&directory);
         let mut storage = first_start(&places);
         storage.log.blocking_append([blank(1, 0), blank(1, 1)]).await.unwrap();
+        storage.log.coverage().reaches(blank(1, 0).log_id);
         storage.log.purge(blank(1, 0).log_id).await.unwrap();
         stop(storage).await;
+        let received = places.directory.join("snapshots/received-1.unfinished");
+        fs::write(&received, "it may be all that is left").unwrap();
         let refused = again(&places).err().unwrap();
         assert!(matches!(refused, StorageError::NoSnapshot(_)), "{refused}");
+        assert!(received.exists(), "whoever is refused loses nothing");
+    }
+
+    /// What a process that was killed now would leave.
+    fn killed(places: &Places) -> (TempDir, Places) {
+        let left = tempfile::tempdir().unwrap();
+        let copy = self::places(&left);
+        fs::create_dir(&copy.directory).unwrap();
+        let files = [(places.log(), copy.log()), (places.record(), copy.record())];
+        for (from, to) in files.iter().chain([&(places.state.clone(), copy.state.clone())]) {
+            fs::copy(from, to).unwrap();
+        }
+        (left, copy)
+    }
+
+    /// openraft has the log cut off before the snapshot is stored.
+    #[tokio::test]
+    async fn a_log_is_cut_off_when_a_snapshot_covers_it_and_not_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let places = places(&directory);
+        let mut storage = first_start(&places);
+        storage.log.blocking_append([blank(1, 0), blank(1, 1)]).await.unwrap();
+        storage.log.purge(blank(2, 9).log_id).await.unwrap();
+        let mut log = storage.log.clone();
+        let append = tokio::spawn(async move { log.blocking_append([blank(2, 10)]).await });
+        // Votes do not wait, and come after whatever was to be written before.
+        let vote = openraft::Vote::new(3, 2);
+        tokio::time::timeout(BOUND, storage.log.save_vote(&vote)).await.unwrap().unwrap();
+        let state = storage.log.get_log_state().await.unwrap();
+        assert_eq!(state.last_purged_log_id, Some(blank(2, 9).log_id), "as far as Raft sees");
+        let (_left, copy) = killed(&places);
+        let mut after = again(&copy).unwrap();
+        let state = after.log.get_log_state().await.unwrap();
+        assert_eq!(state.last_log_id, Some(blank(1, 1).log_id), "as before the snapshot");
+        assert_eq!(after.log.read_vote().await.unwrap(), Some(vote));
+        assert!(!append.is_finished(), "nothing after the snapshot is acknowledged");
+
+        storage.log.coverage().reaches(blank(2, 9).log_id);
+        tokio::time::timeout(BOUND, append).await.unwrap().unwrap().unwrap();
+        let (_left, copy) = killed(&places);
+        assert!(matches!(again(&copy), Err(StorageError::NoSnapshot(_))), "now it is cut off");
+    }
+
+    #[tokio::test]
+    async fn what_waits_for_a_snapshot_that_does_not_come_fails() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut storage = first_start(&places(&directory));
+        storage.log.purge(blank(2, 9).log_id).await.unwrap();
+        let mut log = storage.log.clone();
+        let append = tokio::spawn(async move { log.blocking_append([blank(2, 10)]).await });
+        storage.log.save_vote(&openraft::Vote::new(3, 2)).await.unwrap();
+        storage.log.coverage().fails().await;
+        tokio::time::timeout(BOUND, append).await.unwrap().unwrap().unwrap_err();
+    }
+
+    /// A crash after a received snapshot was stored and before the log was cut off. The log's last entry is of a later
+    /// term, and was never committed.
+    #[tokio::test]
+    async fn a_log_that_a_snapshot_replaces_begins_after_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let places = places(&directory);
+        let mut storage = first_start(&places);
+        storage.log.blocking_append([blank(1, 0), blank(5, 1)]).await.unwrap();
+        let snapshots = places.directory.join("snapshots");
+        let snapshots = Snapshots::new(&snapshots, storage.log.coverage()).unwrap();
+        stop(storage).await;
+        let last_log_id = Some(blank(4, 7).log_id);
+        let meta = super::super::snapshot::Meta { last_log_id, ..Default::default() };
+        let path = snapshots.unfinished("received-1");
+        super::super::snapshot::write(&path, &meta, Default::default()).unwrap();
+        snapshots.adopt(&path).unwrap();
+        let mut storage = again(&places).unwrap();
+        let state = storage.log.get_log_state().await.unwrap();
+        assert_eq!((state.last_purged_log_id, state.last_log_id), (last_log_id, last_log_id));
+        storage.log.blocking_append([blank(6, 8)]).await.unwrap();
+        stop(storage).await;
+        // What the snapshot and the log both have stays.
+        let mut storage = again(&places).unwrap();
+        let state = storage.log.get_log_state().await.unwrap();
+        assert_eq!(state.last_log_id, Some(blank(6, 8).log_id));
     }
 
     #[tokio::test]

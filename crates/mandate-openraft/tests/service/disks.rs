@@ -1,5 +1,6 @@
 //! What a member does whose disk has lost something, or takes nothing more.
 
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -83,6 +84,53 @@ async fn a_leader_whose_disk_is_full_ends_and_another_is_elected() {
     writing.await.unwrap();
     let leader = cluster.settled().await;
     assert_ne!(leader, p(3));
+}
+
+/// The length of the file in a directory whose name begins so, or none.
+fn length(directory: &Path, begins: &str) -> Option<u64> {
+    let found = std::fs::read_dir(directory).ok()?.flatten();
+    let mut found = found.filter(|file| file.file_name().to_string_lossy().starts_with(begins));
+    Some(found.next()?.metadata().ok()?.len())
+}
+
+/// openraft has the log cut off as soon as a snapshot was received. Reading and storing a large one takes a second, and
+/// a member that is killed meanwhile must be able to start again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_is_killed_while_it_installs_a_snapshot_starts_again() {
+    let mut cluster = Cluster::start(3, &["--snapshot-every", "20", "--keep-entries", "5"]);
+    cluster.settled().await;
+    cluster.kill(p(3));
+    let leader = cluster.settled().await;
+    let mut client = cluster.client(leader, BOUND);
+    // The log is cut off for 256 entries together.
+    for number in 0..400 {
+        client.put(format!("{}", number % 100), vec![7; 500_000]).await.unwrap();
+    }
+    let (from, to) = (cluster.data(leader).join("snapshots"), cluster.data(p(3)).join("snapshots"));
+    // A little later each time, until it was installed after all.
+    for late in (0..).map(|round| Duration::from_millis(10 * round)) {
+        cluster.restart(p(3));
+        let began = std::time::Instant::now();
+        // Whole, and not installed yet. The leader may have made another since, a few bytes longer.
+        while length(&to, "received") < length(&from, "snapshot").map(|whole| whole - 1000) {
+            assert!(began.elapsed() < BOUND, "no snapshot was received");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        tokio::time::sleep(late).await;
+        cluster.kill(p(3));
+        if length(&to, "snapshot").is_some() {
+            break;
+        }
+        assert!(length(&to, "received").is_some(), "it was being installed");
+    }
+    cluster.restart(p(3));
+    client.put("last", &b"value"[..]).await.unwrap();
+    let upto = cluster.leader().await.last_index;
+    cluster
+        .wait("p3 to have everything", |statuses| {
+            statuses.get(&p(3)).filter(|status| status.applied >= upto).map(drop)
+        })
+        .await;
 }
 
 /// A snapshot that is gone is not an empty state.

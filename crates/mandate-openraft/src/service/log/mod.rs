@@ -24,7 +24,7 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use openraft::storage::{LogFlushed, RaftLogStorage};
 use openraft::{LogId, LogState, RaftLogReader, StorageError, StorageIOError, Vote};
@@ -35,6 +35,7 @@ use tokio::task::spawn_blocking;
 use super::member::Mutant;
 use super::types::Kv;
 use tail::Tail;
+pub(crate) use writer::Coverage;
 use writer::Work;
 
 type Entry = openraft::Entry<Kv>;
@@ -64,6 +65,9 @@ pub(crate) struct Log {
     file: Arc<Open>,
     tail: Arc<Tail>,
     work: mpsc::Sender<Work>,
+    coverage: Coverage,
+    /// The last entry that was cut off, as far as Raft is concerned. On disk it is when a snapshot covers it.
+    purged: Arc<Mutex<Option<LogId<u64>>>>,
     /// A bug put back.
     restores_leaders: bool,
 }
@@ -104,10 +108,12 @@ impl Log {
         let database = Arc::new(builder.open(path).map_err(other)?);
         let tail = Arc::new(Tail::default());
         let unforced = mutant == Some(Mutant::UnforcedLog);
-        let work = writer::start(database.clone(), tail.clone(), QUEUE, unforced)?;
+        let (work, coverage) = writer::start(database.clone(), tail.clone(), QUEUE, unforced)?;
         let restores_leaders = mutant == Some(Mutant::RestoredLeaders);
         let file = Arc::new(Open(RwLock::new(Some(database))));
-        Ok(Log { file, tail, work, restores_leaders })
+        let log = Log { file, tail, work, coverage, purged: Arc::default(), restores_leaders };
+        log.is_cut_off(log.fact(PURGED)?);
+        Ok(log)
     }
 
     /// The number that it was made with; `None` if it has none.
@@ -116,8 +122,39 @@ impl Log {
     }
 
     /// The last entry that was cut off: everything up to it is in a snapshot.
-    pub(crate) fn purged(&self) -> io::Result<Option<LogId<u64>>> {
-        self.fact(PURGED)
+    pub(crate) fn purged(&self) -> Option<LogId<u64>> {
+        *self.purged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_cut_off(&self, last: Option<LogId<u64>>) {
+        let mut purged = self.purged.lock().unwrap_or_else(PoisonError::into_inner);
+        *purged = last.max(*purged);
+    }
+
+    /// Where it is told how far snapshots on disk go.
+    pub(crate) fn coverage(&self) -> Coverage {
+        self.coverage.clone()
+    }
+
+    /// Has the log begin after a snapshot that goes up to this entry, if it does not have the entry: a crash can come
+    /// between a snapshot that was received and the log's end before it. What the log has then cannot be
+    /// committed, or is in the snapshot. For a log that nobody writes yet.
+    pub(crate) fn begin_after(&self, last: LogId<u64>) -> io::Result<()> {
+        let is_before = self.purged().is_none_or(|purged| purged.index < last.index);
+        if !is_before || self.id(last.index)? == Some(last) {
+            return Ok(());
+        }
+        let id = postcard::to_allocvec(&last).map_err(other)?;
+        let transaction = self.database()?.begin_write().map_err(other)?;
+        let mut table = transaction.open_table(ENTRIES).map_err(other)?;
+        table.retain(|_, _| false).map_err(other)?;
+        drop(table);
+        let mut facts = transaction.open_table(FACTS).map_err(other)?;
+        facts.insert(PURGED, id.as_slice()).map_err(other)?;
+        drop(facts);
+        transaction.commit().map_err(other)?;
+        self.is_cut_off(Some(last));
+        Ok(())
     }
 
     /// Closes the file, so that it need not be checked when it is opened again. Whatever is asked of the log after that
@@ -159,10 +196,9 @@ impl Log {
         if let Some(last) = self.tail.last() {
             return Ok(Some(last));
         }
-        match self.last_stored()? {
-            Some(last) => Ok(Some(last)),
-            None => self.fact(PURGED),
-        }
+        let (stored, purged) = (self.last_stored()?, self.purged());
+        let index = |id: Option<LogId<u64>>| id.map(|id| id.index);
+        Ok(if index(stored) > index(purged) { stored } else { purged })
     }
 
     /// What the leader with this vote has appended itself and is in memory, at most so many bytes, or one; and the
@@ -205,13 +241,13 @@ impl Log {
         if let Some(recent) = self.tail.id(index) {
             return Ok(Some(recent));
         }
+        if let Some(purged) = self.purged().filter(|purged| purged.index >= index) {
+            return Ok(Some(purged).filter(|last| last.index == index));
+        }
         let transaction = self.database()?.begin_read().map_err(other)?;
         let table = transaction.open_table(ENTRIES).map_err(other)?;
-        if let Some(stored) = table.get(index).map_err(other)? {
-            return decode(stored.value()).map(|entry| Some(entry.log_id));
-        }
-        let purged: Option<LogId<u64>> = self.fact(PURGED)?;
-        Ok(purged.filter(|last| last.index == index))
+        let Some(stored) = table.get(index).map_err(other)? else { return Ok(None) };
+        decode(stored.value()).map(|entry| Some(entry.log_id))
     }
 
     fn fact<T: serde::de::DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
@@ -241,8 +277,11 @@ impl Log {
         if first <= from {
             return Ok(recent);
         }
+        // What was cut off may be on disk still.
+        let from = self.purged().map_or(from, |purged| from.max(purged.index + 1));
         let database = self.database()?;
-        let stored = spawn_blocking(move || stored(&database, from, first.min(to), max_bytes));
+        let stored =
+            spawn_blocking(move || stored(&database, from, first.min(to).max(from), max_bytes));
         let (mut entries, whole) = stored.await.map_err(other)??;
         if whole {
             entries.extend(recent);
@@ -295,9 +334,8 @@ impl RaftLogStorage<Kv> for Log {
     type LogReader = Log;
 
     async fn get_log_state(&mut self) -> Result<LogState<Kv>, StorageError<u64>> {
-        let purged: Option<LogId<u64>> = self.fact(PURGED).map_err(read_error)?;
         let last = self.last().map_err(read_error)?;
-        Ok(LogState { last_purged_log_id: purged, last_log_id: last })
+        Ok(LogState { last_purged_log_id: self.purged(), last_log_id: last })
     }
 
     async fn get_log_reader(&mut self) -> Log {
@@ -352,12 +390,13 @@ impl RaftLogStorage<Kv> for Log {
         self.write(|done| Work::Truncate { since, done }).await.map_err(write_error)
     }
 
+    /// Returns before it is done on disk: that may take until a snapshot is there, and Raft has to vote meanwhile.
     async fn purge(&mut self, upto: LogId<u64>) -> Result<(), StorageError<u64>> {
         let id = postcard::to_allocvec(&upto).map_err(other).map_err(write_error)?;
-        let upto = upto.index;
-        let purged = self.write(|done| Work::Purge { upto, id, done }).await;
-        self.tail.purge(upto);
-        purged.map_err(write_error)
+        self.is_cut_off(Some(upto));
+        self.tail.purge(upto.index);
+        let work = Work::Purge { upto: upto.index, id };
+        self.work.send(work).await.map_err(|_| write_error(stopped()))
     }
 }
 

@@ -14,7 +14,8 @@ pub(crate) fn blank(term: u64, index: u64) -> Entry {
     }
 }
 
-/// A log whose entries have these terms, in order; what is on disk alone if `reopened`.
+/// A log whose entries have these terms, in order; what is on disk alone if `reopened`. It takes it that a snapshot has
+/// them all.
 pub(crate) async fn log(terms: &[u64], reopened: bool) -> (TempDir, Log) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log.redb");
@@ -25,5 +26,6 @@ pub(crate) async fn log(terms: &[u64], reopened: bool) -> (TempDir, Log) {
         log.close().await.unwrap();
         log = Log::open(&path, None).unwrap();
     }
+    log.coverage().reaches(blank(1, u64::MAX).log_id);
     (directory, log)
 }

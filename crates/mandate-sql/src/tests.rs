@@ -20,6 +20,7 @@ use crate::{Address, Setup, Sql, SqlError};
 
 mod crashes;
 mod fences;
+mod guarantees;
 mod losses;
 mod schemas;
 mod scores;

@@ -52,6 +52,32 @@ fn a_group_on_postgresql_keeps_its_promises_through_faults_of_many_kinds() {
     passes(&["--server", "postgres", "--faults", "12", "--seed", "5"], 6);
 }
 
+/// Chaos itself demands that somebody tells of each loss.
+#[test]
+fn a_control_row_that_is_removed_or_put_back_is_told_of_and_no_two_lead() {
+    let _turn = turn();
+    for server in ["sqlite", "postgres"] {
+        for kind in ["vanish", "restore"] {
+            let output = chaos(&["--server", server, "--only", kind, "--faults", "2"]);
+            let report = report(&output);
+            assert_eq!(output.status.code(), Some(0), "{kind} on {server}: {report:#}");
+            let warnings = report["warnings"].to_string();
+            assert!(warnings.contains("the control row went back"), "{kind}: {warnings}");
+        }
+    }
+}
+
+#[test]
+fn a_crash_costs_no_term_where_the_database_acknowledges_commits_before_they_are_on_disk() {
+    let _turn = turn();
+    let output =
+        chaos(&["--server", "postgres", "--only", "forget", "--faults", "3", "--seed", "3"]);
+    let report = report(&output);
+    assert_eq!(output.status.code(), Some(0), "{report:#}");
+    let warnings = report["warnings"].to_string();
+    assert!(!warnings.contains("the control row"), "{warnings}");
+}
+
 #[test]
 fn leaders_that_look_at_their_mandate_only_once_are_found_out_on_a_file() {
     let _turn = turn();

@@ -11,6 +11,9 @@ use mandate_conformance::actor::{self, Behaviour};
 #[cfg(feature = "kafka")]
 use mandate_conformance::cancellation::Handle;
 use mandate_proto::identity::MemberId;
+use mandate_proto::oracle::Oracle;
+use mandate_proto::pole::member::Figures;
+use mandate_runtime::Election;
 
 use super::guarded::Writer;
 #[cfg(feature = "kafka")]
@@ -25,6 +28,9 @@ use crate::wait::WaitArgs;
 
 /// For so long a database may be gone.
 const DATABASE_RETURNS: Duration = Duration::from_secs(10);
+
+/// How often figures change.
+const FIGURES_CHANGE: Duration = Duration::from_millis(700);
 
 /// For so long a broker may be gone.
 const BROKER_RETURNS: Duration = Duration::from_secs(60);
@@ -55,6 +61,9 @@ pub(crate) struct ActorArgs {
     /// Write to a table of one's own while leading, too, in transactions that check the term; on a database.
     #[arg(long)]
     guarded: bool,
+    /// Score oneself by this, with a score of the application that changes; on a database.
+    #[arg(long)]
+    oracle: Option<Oracle>,
     /// Look at the mandate once, and then act for ever: what no program should do.
     #[arg(long)]
     careless: bool,
@@ -83,7 +92,10 @@ async fn of_peers(args: &ActorArgs, config: &PeerConfig) -> anyhow::Result<()> {
 
 async fn on_database(args: &ActorArgs) -> anyhow::Result<()> {
     let address = args.database.at.address()?.context("give --config or --url")?;
-    let config = args.database.resolve(&address, args.database.at.group_or("lab"))?;
+    let mut config = args.database.resolve(&address, args.database.at.group_or("lab"))?;
+    if let Some(oracle) = &args.oracle {
+        config.config = config.config.with_oracle(oracle.clone());
+    }
     let member =
         WaitArgs { wait: Some(DATABASE_RETURNS) }.until(async || config.start().await).await?;
     let behaviour = args.behaviour(member.me());
@@ -91,9 +103,22 @@ async fn on_database(args: &ActorArgs) -> anyhow::Result<()> {
     if args.guarded {
         let (address, group) = (address.clone(), member.group().to_owned());
         let Behaviour { member, careless, .. } = behaviour;
-        Writer { address, group, member, careless }.start(election.clone())?;
+        Writer { address, group, member, careless }.start(&election)?;
+    }
+    if args.oracle.is_some() {
+        tokio::spawn(change_figures(election.clone(), member.me()));
     }
     Ok(actor::run(election, behaviour, async || member.shutdown().await).await?)
+}
+
+/// Tells a member other figures again and again, so that who should come next changes.
+async fn change_figures(election: Election, me: MemberId) {
+    for step in 0_u64.. {
+        let score = (u64::from(me.get()) * 5 + step * 3) % 7;
+        let figures = Figures { application: Some(score as f64), ..Figures::default() };
+        election.set_figures(figures);
+        tokio::time::sleep(FIGURES_CHANGE).await;
+    }
 }
 
 async fn on_ledger(args: &ActorArgs) -> anyhow::Result<()> {

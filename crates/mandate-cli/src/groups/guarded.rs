@@ -2,7 +2,8 @@
 //!
 //! What [`mandate_sql::fence`] is for, done as an application does it: a transaction that checks the term and then
 //! writes. Each row has the next number in line, which is read after the fence was passed; so the numbers tell in
-//! which order terms have written, and a term that comes after a higher one was let through when it should not.
+//! which order terms have written, and a term that comes after a higher one was let through when it should not. Each leader
+//! writes by several connections at once.
 
 use std::time::Duration;
 
@@ -22,6 +23,9 @@ use super::client::{Client, PATIENCE};
 /// From the look at the mandate to the write that rests on it: work takes a while, and in that while a mandate may end.
 const WORK: Duration = Duration::from_millis(10);
 
+/// How many of a leader's connections write at once.
+const AT_ONCE: usize = 3;
+
 /// Before another attempt, where the database cannot be reached.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -35,7 +39,8 @@ pub(super) async fn make(address: &Address) -> anyhow::Result<()> {
     Client::open(address).await?.execute(TABLE).await
 }
 
-/// Writes that were let through after this one, in order, and the number of the last.
+/// Writes that were let through after this one, in order, and the number of the last. A crash may have cost the last ones, where
+/// the application does not ask for more than the database is set to: then numbers are given out again.
 pub(super) async fn read(
     address: &Address,
     group: &str,
@@ -46,6 +51,11 @@ pub(super) async fn read(
         // A node of a cluster first catches up with the others; harmless elsewhere.
         client.execute("set session wsrep_sync_wait = 1").await?;
     }
+    let last = format!(
+        "select coalesce(max(sequence), 0) from mandate_lab_guarded where group_name = '{group}'"
+    );
+    let last = client.numbers::<1>(&last).await?.first().map_or(0, |[last]| *last);
+    let after = after.min(last);
     let rows = client
         .numbers::<3>(&format!(
             "select sequence, member, term from mandate_lab_guarded \
@@ -61,6 +71,7 @@ pub(super) async fn read(
 }
 
 /// Who writes, and where.
+#[derive(Clone)]
 pub(super) struct Writer {
     pub(super) address: Address,
     pub(super) group: String,
@@ -70,11 +81,14 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Writes while this member leads, until the election ends. On a thread of its own: a file's lock is waited for
+    /// Writes while this member leads, until the election ends. On threads of its own: a file's lock is waited for
     /// where the work is done.
-    pub(super) fn start(self, election: Election) -> anyhow::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        std::thread::spawn(move || runtime.block_on(self.write_while_it_leads(election)));
+    pub(super) fn start(&self, election: &Election) -> anyhow::Result<()> {
+        for _ in 0..AT_ONCE {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let (writer, election) = (self.clone(), election.clone());
+            std::thread::spawn(move || runtime.block_on(writer.write_while_it_leads(election)));
+        }
         Ok(())
     }
 
@@ -131,6 +145,9 @@ impl Writer {
             Client::Postgres(client) => {
                 let transaction = client.transaction().await?;
                 fence::postgres(&transaction, group, None, term).await?;
+                // Transactions of one term pass the fence together: the next number is one's at a time.
+                let number = "select pg_advisory_xact_lock(hashtext($1))";
+                transaction.execute(number, &[group]).await?;
                 transaction.execute(&insert, &[]).await?;
                 transaction.commit().await?;
             }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use mandate_conformance::judge::Violation;
 use mandate_conformance::subject::Subject;
 use mandate_proto::identity::{MemberId, Term};
 
@@ -38,6 +39,17 @@ pub(super) trait Ground: Subject {
     /// What was written here and must not have been, of all that was looked at.
     fn violations(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Whether a violation is what must be expected of what has happened here.
+    fn expects(&self, _violation: &Violation) -> bool {
+        false
+    }
+
+    /// What members should have logged since the last call and have not, or should not have and have: given what they did
+    /// log since then. Call it when a phase is over.
+    fn untold(&self, _logged: &str) -> Option<String> {
+        None
     }
 
     /// How much was written here, of all that was looked at.

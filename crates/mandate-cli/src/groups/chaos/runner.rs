@@ -1,6 +1,6 @@
 //! Carries a phase out: strikes, waits, heals, and looks what came of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -59,6 +59,8 @@ pub(super) struct Runner<'a> {
     newcomers: BTreeSet<MemberId>,
     /// Members when nothing is struck.
     size: u32,
+    /// How much each member had logged when the last phase was over.
+    read: BTreeMap<MemberId, usize>,
 }
 
 impl<'a> Runner<'a> {
@@ -73,6 +75,7 @@ impl<'a> Runner<'a> {
             killed: BTreeSet::new(),
             paused: BTreeSet::new(),
             newcomers: BTreeSet::new(),
+            read: BTreeMap::new(),
         }
     }
 
@@ -146,8 +149,11 @@ impl<'a> Runner<'a> {
         let settled = self.group.settle().and_then(|act| self.written(act.term));
         let settled = settled.and_then(|()| self.each_group_acts());
         let broken = self.group.violations()?;
-        let mut what: Vec<_> = broken.iter().map(ToString::to_string).collect();
+        let broken = broken.iter().filter(|violation| !self.ground.expects(violation));
+        let mut what: Vec<_> = broken.map(ToString::to_string).collect();
         what.extend(self.ground.violations());
+        let logged = self.logged_since();
+        what.extend(self.ground.untold(&logged));
         for member in self.group.members() {
             if self.group.has_ended(member) {
                 what.push(format!("the process of {member} ended, and nobody killed it"));
@@ -163,6 +169,17 @@ impl<'a> Runner<'a> {
             Ok(()) => Ok(Outcome::Passed),
             Err(error) => self.too_late(error),
         }
+    }
+
+    /// What members have logged since it was looked last.
+    fn logged_since(&mut self) -> String {
+        let mut all = String::new();
+        for member in (1..=self.size).map(MemberId::new) {
+            let logged = self.group.logged(member);
+            let read = self.read.insert(member, logged.len()).unwrap_or_default();
+            all += logged.get(read..).unwrap_or_default();
+        }
+        all
     }
 
     /// Waits until there is a leader in each of several disjoint groups.

@@ -1,16 +1,19 @@
-//! Members on a private database that is struck: stopped, crashed, frozen, filled, locked, its connections broken.
+//! Members on a private database that is struck: stopped, crashed, frozen, filled, locked, its connections broken, its control
+//! row removed and put back.
 //!
 //! The server's files, or the file itself, are on a small disk in a mount namespace of this process alone ([`disk`](super::disk)).
 //! Leaders also write to a table that the fence guards; what it took is looked at after every phase.
 
+use std::collections::BTreeSet;
 use std::fs::Permissions;
+use std::mem::take;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use mandate_conformance::judge::falls;
+use mandate_conformance::judge::{Violation, falls};
 use mandate_conformance::subject::{Members, SetupError, Subject};
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::pole::installation::Guarantee;
@@ -19,6 +22,7 @@ use mandate_sql::Address;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::clock::Stepped;
 use super::disk::{Disk, leave_mounts};
@@ -43,6 +47,26 @@ const RETURN: Duration = Duration::from_secs(60);
 /// Segments of PostgreSQL's log that are begun once there is no room for a new one: more than it keeps in reserve.
 const SEGMENTS: usize = 8;
 
+/// How often a control row is renewed before an older copy of it is put back,
+const RENEWALS: usize = 3;
+
+/// and for how many leases at least: all members that look on have seen a newer one by then. Others may take it for what it was.
+const RENEWED_FOR: u32 = 3;
+
+/// For how many leases renewals are waited for: rounds may have grown, or the longest lease is waited for.
+const RENEWALS_WITHIN: u32 = 24;
+
+/// Has commits acknowledged before they are on disk, and written there late.
+const FORGETFUL: [&str; 4] = [
+    "alter database postgres set synchronous_commit = off",
+    "alter system set wal_writer_delay = '10s'",
+    "alter system set wal_writer_flush_after = '1GB'",
+    "select pg_reload_conf()",
+];
+
+/// What members log when they see that a control row was lost.
+const TOLD: [&str; 2] = ["the control row went back", "the control row was lost and made again"];
+
 /// A database, how it is struck, and what was written to it.
 pub(super) struct Struck {
     // In the order in which they must end: servers before their disks, and those before their directory.
@@ -52,11 +76,17 @@ pub(super) struct Struck {
     disks: Vec<Disk>,
     directory: TempDir,
     within: Duration,
+    lease: Duration,
     steps_clock: bool,
 }
 
 #[derive(Default)]
 struct State {
+    /// Whether a control row was removed or put back in this phase, and whether a crash could have cost one.
+    is_lost: bool,
+    is_forgetful: bool,
+    /// Whether one was ever put back.
+    is_restored: bool,
     group: String,
     addresses: Vec<Address>,
     stranger: Option<Client>,
@@ -100,8 +130,8 @@ impl Struck {
         let base = Base::launch(server, Some(&within_disks))?;
         let subject = OnDatabase { guarded: true, ..engine.on_base(base, true) };
         let runtime = Runtime::new().context("could not start")?;
-        let state = Mutex::default();
-        Ok(Struck { state, runtime, subject, disks, directory, within, steps_clock })
+        let (state, lease) = (Mutex::default(), engine.lease());
+        Ok(Struck { state, runtime, subject, disks, directory, within, lease, steps_clock })
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -185,6 +215,89 @@ impl Struck {
         })
     }
 
+    /// Removes the control row, or puts a copy of it back that is a few renewals older.
+    fn lose_row(&self, strike: &Strike, node: usize) -> anyhow::Result<String> {
+        let (address, group) = {
+            let state = self.state();
+            (state.addresses[node].clone(), state.group.clone())
+        };
+        let row = format!("where group_name = '{group}'");
+        let removed = format!("delete from mandate_control {row}");
+        let lost = self.runtime.block_on(async {
+            let mut client = Client::open(&address).await?;
+            if *strike == Strike::Vanish {
+                return client.execute(&removed).await;
+            }
+            client.execute(&format!("delete from {COPY} {row}")).await?;
+            client
+                .execute(&format!("insert into {COPY} select * from mandate_control {row}"))
+                .await?;
+            self.renewals(&mut client, &group).await?;
+            let back = format!("insert into mandate_control select * from {COPY} {row}");
+            for statement in ["begin", &removed, &back, "commit"] {
+                client.execute(statement).await?;
+            }
+            Ok(())
+        });
+        Ok(match (lost, strike) {
+            (Ok(()), strike) => {
+                let mut state = self.state();
+                state.is_lost = true;
+                state.is_restored |= *strike == Strike::Restore;
+                match strike {
+                    Strike::Vanish => "remove the control row".into(),
+                    _ => "put the control row back to an older copy of itself".into(),
+                }
+            }
+            (Err(error), _) => format!("a stranger fails to change the control row: {error:#}"),
+        })
+    }
+
+    /// Waits until the control row was renewed a few times, the first time long enough ago for everyone to have seen it.
+    async fn renewals(&self, client: &mut Client, group: &str) -> anyhow::Result<()> {
+        let version = format!(
+            "select term, beat from mandate_control where group_name = '{group}' and role = -1"
+        );
+        let renewed = async {
+            let (mut seen, mut first) = (BTreeSet::new(), None);
+            loop {
+                seen.extend(client.numbers::<2>(&version).await?);
+                if seen.len() > 1 {
+                    let first: &mut Instant = first.get_or_insert_with(Instant::now);
+                    if seen.len() > RENEWALS && first.elapsed() > self.lease * RENEWED_FOR {
+                        return anyhow::Ok(());
+                    }
+                }
+                tokio::time::sleep(BREAK_EVERY).await;
+            }
+        };
+        let renewed = timeout(self.lease * RENEWALS_WITHIN, renewed).await;
+        renewed.context("nobody renews the control row")?
+    }
+
+    /// A crash of a PostgreSQL that has acknowledged what is not on disk.
+    fn forget(&self, node: usize) -> anyhow::Result<String> {
+        let (address, group) = {
+            let state = self.state();
+            (state.addresses[node].clone(), state.group.clone())
+        };
+        let prepared = self.runtime.block_on(async {
+            let mut client = Client::open(&address).await?;
+            for statement in FORGETFUL {
+                client.execute(statement).await?;
+            }
+            // Everyone has the setting from the next connection on.
+            break_once(&mut client).await?;
+            self.renewals(&mut client, &group).await
+        });
+        self.on_node(node, |server| server.kill())?;
+        self.state().is_forgetful = true;
+        Ok(match prepared {
+            Ok(()) => "kill the database, with synchronous_commit = off".into(),
+            Err(error) => format!("kill the database, with synchronous_commit = off: {error:#}"),
+        })
+    }
+
     fn break_connections(&self) {
         let mut state = self.state();
         let breaking = self.runtime.spawn(break_all(state.addresses.clone()));
@@ -221,6 +334,18 @@ impl Struck {
         self.on_node(node, |server| server.start())?;
         self.runtime.block_on(async { Client::open(address).await?.execute("select 1").await })
     }
+}
+
+/// Where a copy of a control row is kept.
+const COPY: &str = "mandate_lab_copy";
+
+fn copy_table(address: &Address) -> String {
+    let like = match address {
+        Address::Sqlite(_) => "as select * from mandate_control where 0",
+        Address::Postgres(_) => "(like mandate_control including all)",
+        Address::MySql(_) => "like mandate_control",
+    };
+    format!("create table if not exists {COPY} {like}")
 }
 
 /// Ends everyone's connections, again and again.
@@ -273,7 +398,10 @@ impl Subject for Struck {
     fn group(&self, size: u32, _: &Path) -> Result<Box<dyn Members>, SetupError> {
         let place = self.file_place();
         let addresses = self.subject.base.addresses(&place)?;
-        self.runtime.block_on(guarded::make(&addresses[0]))?;
+        self.runtime.block_on(async {
+            guarded::make(&addresses[0]).await?;
+            Client::open(&addresses[0]).await?.execute(&copy_table(&addresses[0])).await
+        })?;
         let actors = self.subject.actors(size, &place)?;
         let group = actors.group.clone();
         *self.state() = State { group, addresses, ..State::default() };
@@ -291,6 +419,9 @@ impl Ground for Struck {
             Base::File => storm::ON_A_FILE.to_vec(),
             _ => storm::ON_A_SERVER.to_vec(),
         };
+        if let Base::Postgres(_) = &*self.subject.base {
+            kinds.push((Kind::Forget, 2));
+        }
         if self.steps_clock {
             kinds.push((Kind::ClockStep, 2));
         }
@@ -325,6 +456,8 @@ impl Ground for Struck {
                 self.break_connections();
                 "break all connections".into()
             }
+            Strike::Vanish | Strike::Restore => self.lose_row(strike, node)?,
+            Strike::Forget => self.forget(node)?,
             Strike::StepClock(seconds) => {
                 let mut state = self.state();
                 state.clock = None;
@@ -365,6 +498,27 @@ impl Ground for Struck {
 
     fn violations(&self) -> Vec<String> {
         self.state().violations.clone()
+    }
+
+    /// Members show what the row says, and it says an older term again.
+    fn expects(&self, violation: &Violation) -> bool {
+        matches!(violation, Violation::ViewFell { .. }) && self.state().is_restored
+    }
+
+    /// Who lost a row must be told so; and a crash must not cost one.
+    fn untold(&self, logged: &str) -> Option<String> {
+        let (is_lost, is_forgetful) = {
+            let mut state = self.state();
+            (take(&mut state.is_lost), take(&mut state.is_forgetful))
+        };
+        let is_told = TOLD.iter().any(|told| logged.contains(told));
+        match (is_lost, is_forgetful, is_told) {
+            (true, _, false) => Some("the control row was lost, and no member logged that".into()),
+            (false, true, true) => {
+                Some("a crash of the database cost a control row that was acknowledged".into())
+            }
+            _ => None,
+        }
     }
 
     fn writes(&self) -> u64 {

@@ -69,6 +69,8 @@ pub(crate) enum MutantName {
     UnknownIsSuccess,
     /// registers-losses: a vacant row is taken at once, also where it was lost with a lease that runs.
     LostLeaseForgotten,
+    /// registers-losses: a control row that went back, or was made again, is told to nobody.
+    LossesUntold,
     /// registers: a watcher goes by its own guarantee, not by the leader's.
     OwnGuarantee,
     /// registers: the algorithm as printed in the paper.

@@ -76,6 +76,10 @@ impl Subject {
         let registers = registers::Options { role, losses, ..registers::Options::default() };
         let of_registers =
             |mutant| Subject::Registers(registers::Options { mutant: Some(mutant), ..registers });
+        let of_losses = |mutant| {
+            let registers = registers::Options { losses: true, ..registers };
+            Subject::Registers(registers::Options { mutant: Some(mutant), ..registers })
+        };
         let of_neli = |mutant| Subject::Neli(neli::Options { mutant: Some(mutant) });
         let of_overlap = |mutant| Subject::NeliOverlap(neli::Options { mutant: Some(mutant) });
         let of_installation =
@@ -123,11 +127,8 @@ impl Subject {
             Some(Name::TermNotRaised) => of_registers(registers::Mutant::TermNotRaised),
             Some(Name::UnknownIsSuccess) => of_registers(registers::Mutant::UnknownIsSuccess),
             Some(Name::OwnGuarantee) => of_registers(registers::Mutant::OwnGuarantee),
-            Some(Name::LostLeaseForgotten) => {
-                let registers = registers::Options { losses: true, ..registers };
-                let mutant = Some(registers::Mutant::LostLeaseForgotten);
-                Subject::Registers(registers::Options { mutant, ..registers })
-            }
+            Some(Name::LostLeaseForgotten) => of_losses(registers::Mutant::LostLeaseForgotten),
+            Some(Name::LossesUntold) => of_losses(registers::Mutant::LossesUntold),
             Some(Name::PrintedRegisters) => Subject::PrintedRegisters,
             Some(Name::FromAnswer) => of_neli(neli::Mutant::FromAnswer),
             Some(Name::RecordsProve) => of_neli(neli::Mutant::RecordsProve),

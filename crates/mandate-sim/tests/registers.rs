@@ -56,6 +56,14 @@ fn a_lease_that_is_forgotten_with_its_row_is_caught() {
     assert_eq!(invariant, "a lease that was seen is waited for");
 }
 
+/// Each of them, by everyone that is shown it: that another was told of is no excuse.
+#[test]
+fn a_loss_that_is_not_told_of_is_caught() {
+    let options = Options { losses: true, ..Options::default() };
+    let invariant = caught_with(Mutant::LossesUntold, 100, options);
+    assert_eq!(invariant, "losses are told of");
+}
+
 #[test]
 fn a_watcher_that_goes_by_its_own_guarantee_is_caught() {
     assert_eq!(caught(Mutant::OwnGuarantee, 5_000), "one mandate at a time");

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use mandate_proto::identity::{Lifetime, MemberId};
 use mandate_proto::machine::{Effect, Effects};
-use mandate_proto::registers::{Answer, Outcome, Published, Statement, Version};
+use mandate_proto::registers::{Answer, Holder, Outcome, Published, Statement, Version};
 use mandate_proto::time::Instant;
 
 use super::tables::{Flaws, Tables};
@@ -145,7 +145,10 @@ impl Database {
         self.pending.push(Pending { at, from, life, id, statement });
     }
 
-    pub(super) fn trouble(&mut self, trouble: Trouble, now: Instant) {
+    /// Takes trouble; whether the control row went back, or is gone. (A copy may also be of before an earlier loss, and newer than what
+    /// it replaces.)
+    pub(super) fn trouble(&mut self, trouble: Trouble, now: Instant) -> bool {
+        let before = self.state();
         match trouble {
             Trouble::Strain(strain) => {
                 self.config.strain = strain;
@@ -183,6 +186,7 @@ impl Database {
                 }
             }
         }
+        before.is_some_and(|before| self.state().is_none_or(|state| state.0 < before.0))
     }
 
     pub(super) fn carry_out_due(&mut self, now: Instant, effects: &mut Effects<NodeEffect>) {
@@ -226,6 +230,10 @@ impl Database {
             }
         }
         answer
+    }
+
+    fn state(&self) -> Option<(Version, Option<Holder>)> {
+        self.tables.control.map(|row| (row.version, row.leader))
     }
 
     fn version(&self) -> Option<Version> {

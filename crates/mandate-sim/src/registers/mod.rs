@@ -50,6 +50,8 @@ pub enum Mutant {
     LostLeaseForgotten,
     /// A watcher goes by its own guarantee, and not by the leader's.
     OwnGuarantee,
+    /// A row that went back, or was made again, is told to nobody.
+    LossesUntold,
 }
 
 /// How a simulated node is set up.
@@ -113,6 +115,10 @@ pub enum NodeEvent {
     Written(Option<Control>),
     /// A member takes over although it has seen a lease that still runs.
     Impatient(String),
+    /// The database has lost what the control row was.
+    Lost,
+    /// A member was shown that the control row went back, and has not told of it.
+    Untold(String),
 }
 
 /// What a node asks for.
@@ -141,6 +147,7 @@ impl Client {
             effects.push(match asked {
                 Asked::Told(event) => Effect::Tell(NodeEvent::Member(event)),
                 Asked::Impatient(what) => Effect::Tell(NodeEvent::Impatient(what)),
+                Asked::Untold(what) => Effect::Tell(NodeEvent::Untold(what)),
                 Asked::Statement(id, statement) => {
                     let message = Message::Request { life: self.life, id, statement };
                     Effect::Send { to: self.database, message }
@@ -196,7 +203,11 @@ impl Machine for Node {
                     NodeInput::Received(from, Message::Request { life, id, statement }) => {
                         database.request((from, life, id), statement, now);
                     }
-                    NodeInput::Database(trouble) => database.trouble(trouble, now),
+                    NodeInput::Database(trouble) => {
+                        if database.trouble(trouble, now) {
+                            effects.push(Effect::Tell(NodeEvent::Lost));
+                        }
+                    }
                     NodeInput::Received(..) | NodeInput::Member(_) => {}
                 }
                 database.carry_out_due(now, effects);

@@ -31,6 +31,8 @@ pub struct Mutated {
     /// For how many rounds the leader has not renewed.
     rounds: (Option<Version>, u32),
     seen: SeenLeases,
+    /// The version that was shown last.
+    shown: Option<Version>,
 }
 
 /// What a member asks for: a statement, or that the application is told.
@@ -39,6 +41,8 @@ pub(super) enum Asked {
     Told(Event),
     /// It takes over although a lease that it has seen still runs.
     Impatient(String),
+    /// It was shown that the row went back, and has not told of it.
+    Untold(String),
 }
 
 impl Mutated {
@@ -53,8 +57,17 @@ impl Mutated {
         let member = Member::start(config, seed, now, &mut effects);
         let under_way = BTreeMap::new();
         let (until, rounds, seen) = (None, (None, 0), SeenLeases::default());
-        let mut mutated =
-            Mutated { member, mutant, effects, under_way, own: OWN, until, rounds, seen };
+        let mut mutated = Mutated {
+            member,
+            mutant,
+            effects,
+            under_way,
+            own: OWN,
+            until,
+            rounds,
+            seen,
+            shown: None,
+        };
         mutated.pass_on(now, asked);
         mutated
     }
@@ -99,6 +112,7 @@ impl Mutated {
             row.published.guarantee = self.member.config().guarantee();
         }
         let shown = row_of(&mut outcome).copied();
+        let loss = self.loss(&outcome, shown);
         if let Some(row) = shown {
             self.seen.show(&row, self.member.config(), now);
         }
@@ -126,6 +140,27 @@ impl Mutated {
             self.member.handle_timeout(now, &mut self.effects);
         }
         self.pass_on(now, asked);
+        let tells = |asked: &Asked| matches!(asked, Asked::Told(event) if is_of_loss(event));
+        if let Some(loss) = loss.filter(|_| !asked.iter().any(tells)) {
+            asked.push(Asked::Untold(loss));
+        }
+    }
+
+    /// What an answer shows to be lost, by what was shown before: a row that was there and is not, or an older one.
+    fn loss(&mut self, outcome: &Outcome, shown: Option<Control>) -> Option<String> {
+        let is_row =
+            matches!(outcome, Outcome::Answered(Answer::Control { .. } | Answer::Joined { .. }));
+        if !is_row {
+            return None;
+        }
+        let before = core::mem::replace(&mut self.shown, shown.map(|row| row.version))?;
+        match self.shown {
+            None => Some(format!("was shown {before}, and then no row")),
+            Some(version) if version < before => {
+                Some(format!("was shown {before}, and then {version}"))
+            }
+            Some(_) => None,
+        }
     }
 
     fn pass_on(&mut self, now: Instant, asked: &mut Vec<Asked>) {
@@ -149,7 +184,9 @@ impl Mutated {
                     {
                         self.until = None;
                     }
-                    asked.push(Asked::Told(event));
+                    if self.mutant != Some(Mutant::LossesUntold) || !is_of_loss(&event) {
+                        asked.push(Asked::Told(event));
+                    }
                 }
             }
         }
@@ -214,6 +251,11 @@ impl Mutated {
             asked.push(Asked::Statement(self.own, takeover));
         }
     }
+}
+
+/// Whether a member tells of writes that were lost.
+fn is_of_loss(event: &Event) -> bool {
+    matches!(event, Event::WentBack { .. } | Event::Remade { .. })
 }
 
 /// The row that an answer shows.

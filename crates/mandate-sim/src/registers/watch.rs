@@ -17,7 +17,7 @@ use crate::verdict::Violation;
 /// Reported when a member takes over although it has seen a lease that still runs.
 pub(super) const SEEN_LEASES: &str = "a lease that was seen is waited for";
 
-/// Reported when writes were lost, two mandates held at once because of it, and no member noticed.
+/// Reported when a member is shown that the control row went back, or is gone, and does not say so: each time, at once.
 pub(super) const LOSSES_TOLD: &str = "losses are told of";
 
 /// Reported when a term goes back, at the database or at an observer.
@@ -38,10 +38,8 @@ pub(super) struct Watch<'a> {
     pub(super) goes_back: bool,
     /// And sooner than a lease after what it lost: whose takeover is then right is judged by what each has seen.
     pub(super) loses: bool,
-    /// Two mandates held at once, and writes had been lost.
-    pub(super) overlapped: bool,
-    /// How many times a member said that it was.
-    pub(super) said_so: u64,
+    /// The control row went back, or was removed.
+    pub(super) has_lost: bool,
     /// How many members were evicted.
     pub(super) removed: u64,
     trace: Option<Trace<'a>>,
@@ -62,8 +60,7 @@ impl<'a> Watch<'a> {
             fenced: BTreeSet::new(),
             goes_back: goes_back || loses,
             loses,
-            overlapped: false,
-            said_so: 0,
+            has_lost: false,
             removed: 0,
             trace,
             violation: None,
@@ -98,7 +95,6 @@ impl<'a> Watch<'a> {
                     return Err((TERMS_RISE, what));
                 }
             }
-            Event::WentBack { .. } | Event::Remade { .. } => self.said_so += 1,
             Event::Removed { .. } => self.removed += 1,
             _ => {}
         }
@@ -131,6 +127,13 @@ impl Observer<Node> for Watch<'_> {
         let checked = match what {
             Observation::Told(NodeEvent::Member(event)) => self.told(moment.host, event),
             Observation::Told(NodeEvent::Written(Some(row))) => self.written(row),
+            Observation::Told(NodeEvent::Lost) => {
+                self.has_lost = true;
+                Ok(())
+            }
+            Observation::Told(NodeEvent::Untold(what)) => {
+                Err((LOSSES_TOLD, format!("{} {what}, and does not say so", Name(moment.host))))
+            }
             Observation::Told(NodeEvent::Impatient(what)) if self.loses => {
                 Err((SEEN_LEASES, format!("{} {what}", Name(moment.host))))
             }

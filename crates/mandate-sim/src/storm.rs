@@ -57,6 +57,10 @@ impl Setting {
     pub fn draw(seed: u64) -> Self {
         let mut random = Random::new(seed, Stream::Setting);
         let size = 3 + random.below(7) as usize;
+        // A few groups are as large as they may be. They see less of the storm, since each instant costs more.
+        let mut large = Random::new(seed ^ 0x1A_26E, Stream::Setting);
+        let large = large.chance(0.002).then(|| 10 + large.below(55) as usize);
+        let size = large.unwrap_or(size);
         let interval = random.between(MS * 50, MS * 400);
         let detect = interval.mul_f64(2.2 + random.below(280) as f64 / 100.0);
         let max_delay = random.between(MS, MS * 50);
@@ -65,7 +69,7 @@ impl Setting {
             max_delay,
             ..LinkModel::perfect(max_delay)
         };
-        let storm = detect * 30;
+        let storm = detect * if large.is_some() { 8 } else { 30 };
         let favoured = random.chance(0.1).then(|| random.below(size as u64) as usize);
         let changes = if random.chance(0.2) { random.below(8) } else { 0 };
         let replan = |random: &mut Random| {
@@ -188,7 +192,8 @@ pub fn faults(seed: u64, setting: &Setting) -> Vec<(SimTime, Fault)> {
                 (Fault::Suspend { host, clock_stops }, Some(Fault::Resume(host)))
             }
             5 | 6 => {
-                let side = 1 + random.below((1 << setting.size) - 2);
+                let all = u64::MAX >> (u64::BITS as usize - setting.size);
+                let side = 1 + random.below(all - 1);
                 (Fault::Partition(side), Some(Fault::Heal))
             }
             7 | 8 => {
@@ -200,7 +205,43 @@ pub fn faults(seed: u64, setting: &Setting) -> Vec<(SimTime, Fault)> {
         faults.push((begin, fault));
         faults.extend(undone.map(|fault| (end, fault)));
     }
+    faults.extend(late_start(seed, setting));
+    faults.extend(flapping(seed, setting));
     let over = SimTime::ZERO + setting.storm;
     faults.retain(|(at, _)| *at < over);
+    faults
+}
+
+/// In some groups a member is not there at first.
+fn late_start(seed: u64, setting: &Setting) -> Vec<(SimTime, Fault)> {
+    let mut random = Random::new(seed ^ 0x1A7E, Stream::Faults);
+    if !random.chance(0.1) {
+        return Vec::new();
+    }
+    let host = random.below(setting.size as u64) as usize;
+    let back = SimTime::ZERO + random.between(Duration::ZERO, setting.storm / 4);
+    let recover = Fault::Recover { host, disk: DiskFate::Kept };
+    vec![(SimTime::ZERO, Fault::Crash(host)), (back, recover)]
+}
+
+/// In some groups a link flaps: it is cut and mended again and again, one direction or both.
+fn flapping(seed: u64, setting: &Setting) -> Vec<(SimTime, Fault)> {
+    let mut random = Random::new(seed ^ 0xF1A9, Stream::Faults);
+    let mut faults = Vec::new();
+    if !random.chance(0.1) {
+        return faults;
+    }
+    let host = random.below(setting.size as u64) as usize;
+    let other = (host + 1 + random.below(setting.size as u64 - 1) as usize) % setting.size;
+    let both = random.chance(0.5);
+    let mut at = SimTime::ZERO + random.between(Duration::ZERO, setting.storm / 2);
+    for _ in 0..10 + random.below(30) {
+        let mended = at + random.between(Duration::ZERO, setting.interval);
+        for (from, to) in [(host, other), (other, host)].into_iter().take(1 + usize::from(both)) {
+            faults.push((at, Fault::Cut { from, to }));
+            faults.push((mended, Fault::Mend { from, to }));
+        }
+        at = mended + random.between(Duration::ZERO, setting.interval);
+    }
     faults
 }

@@ -1,7 +1,7 @@
 //! A disk that is put back to an older state, as a backup would: outside what is guaranteed, so it must be noticed.
 //!
-//! In a group that is well a follower crashes, and comes back with its disk as it was some writes ago. Who remembers more than
-//! it says so, before it can promise a term twice; it has no vote until it has asked all others, and then has one again.
+//! In a group that is well a follower crashes, or the leader, which another replaces, and comes back with its disk as it was some
+//! writes ago. Who remembers more than it says so, before it can promise a term twice; it has no vote until it has asked all others, and then has one again.
 
 use mandate_proto::pole::member::Member;
 
@@ -12,17 +12,24 @@ use crate::network::HostIndex;
 use crate::subject::Observer;
 
 impl Run<'_> {
-    /// Puts back the disk of one that follows `leader`, and demands that this is noticed.
+    /// Puts back the disk of one that follows `leader`, or its own, and demands that this is noticed.
     pub(super) fn demand_that_an_older_disk_is_noticed(&mut self, leader: HostIndex) {
         let follows = |host: &HostIndex| *host != leader && self.follows(*host, leader);
         let followers: Vec<_> = (0..self.setting.size).filter(follows).collect();
         if followers.is_empty() {
             return;
         }
-        let host = self.random.pick(&followers);
-        let term = self.promised(host);
+        let mut host = self.random.pick(&followers);
         let writes = 1 + self.random.below(3) as usize;
+        let deposed = self.hints.chance(0.3);
+        if deposed {
+            host = leader;
+        }
+        let term = self.promised(host);
         self.world.inject(Fault::Crash(host));
+        if deposed {
+            self.await_a_successor();
+        }
         self.world.inject(Fault::Recover { host, disk: DiskFate::Restored(writes) });
         if self.promised(host) >= term {
             return;

@@ -228,7 +228,7 @@ pub(super) struct Run<'a> {
     register: Register,
     mutant: Option<Mutant>,
     /// Whether a hint reaches all.
-    hints: Random,
+    pub(super) hints: Random,
     agreement: f64,
 }
 
@@ -341,8 +341,7 @@ impl Run<'_> {
         for cut in &cuts {
             self.world.inject(cut.clone());
         }
-        let bound = self.config.recovers_within(self.quick_step()).mul_f64(1.01);
-        self.await_leader("a leader after healing", bound + self.slow_writes());
+        self.await_leader("a leader after healing", self.recovery());
         let Some(leader) = self.leader() else { return };
         if shape == Shape::Full && !self.moves() {
             self.demand_agreement();
@@ -360,13 +359,26 @@ impl Run<'_> {
         self.world.inject(Fault::Crash(leader));
         let voters: Vec<_> = voters.into_iter().filter(|host| *host != leader).collect();
         if self.has_candidates(&voters, &cuts) {
-            let bound = match is_well && self.config.rules() == Rules::default() {
-                // Not more than twice what it takes when nothing goes wrong.
-                true => self.config.fails_over_within(self.quick_step()) * 2,
-                false => self.config.recovers_within(self.quick_step()).mul_f64(1.01),
-            };
-            self.await_leader("a leader after a crash", bound + self.slow_writes());
+            match is_well {
+                true => self.await_a_successor(),
+                false => self.await_leader("a leader after a crash", self.recovery()),
+            }
         }
+    }
+
+    /// The leader of a group that is well has crashed: another leads, not later than in twice what that takes when nothing goes wrong.
+    pub(super) fn await_a_successor(&mut self) {
+        let bound = match self.config.rules() == Rules::default() {
+            true => self.config.fails_over_within(self.quick_step()) * 2 + self.slow_writes(),
+            false => self.recovery(),
+        };
+        self.await_leader("a leader after a crash", bound);
+    }
+
+    /// Within how long there is a leader after the storm.
+    fn recovery(&self) -> Duration {
+        let bound = self.config.recovers_within(self.quick_step()).mul_f64(1.01);
+        bound + self.slow_writes()
     }
 
     /// What a message, a write and a wake-up take at most on calm days.

@@ -14,12 +14,14 @@ use std::time::Duration;
 use futures_util::{SinkExt, StreamExt};
 use mandate_peer::links::StreamTls;
 use mandate_proto::identity::MemberId;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::room::{Replies, Room};
 use super::wire::{self, Call, Hello, Lane, Reply, Request, Return};
 
 /// Calls that wait to be sent; then whoever has more waits.
@@ -38,8 +40,31 @@ const CONNECT: Duration = Duration::from_secs(2);
 /// How long after a connection could not be made none is tried: whoever asks is told at once instead.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// What came of a call.
+#[derive(Debug)]
+pub(crate) enum Came {
+    /// An answer, and the room that a value in it takes.
+    Reply(Reply, Option<Room>),
+    /// A value for which there was no room. It was dropped.
+    NoRoom,
+}
+
 /// Where a call's answer goes.
-type Answered = oneshot::Sender<io::Result<Reply>>;
+type Answered = oneshot::Sender<io::Result<Came>>;
+
+/// A call that waits to be sent.
+struct Asked {
+    request: Request,
+    answered: Answered,
+    /// Room for a value that may come.
+    room: Option<Room>,
+}
+
+/// A call that was sent.
+struct UnderWay {
+    answered: Answered,
+    room: Option<Room>,
+}
 
 /// What comes of a question that was sent. If it fails, whether the question has been acted upon is not known.
 pub(crate) type Answer = Pin<Box<dyn Future<Output = io::Result<Reply>> + Send>>;
@@ -63,29 +88,56 @@ struct Callee {
 /// A way to ask a member. Cheap to clone; the connection ends with the last of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
-    calls: mpsc::Sender<(Request, Answered)>,
+    calls: mpsc::Sender<Asked>,
     under_way: Arc<Semaphore>,
 }
 
 impl Link {
     /// A link to member `to`, which is at `address`.
     pub(crate) fn new(address: Arc<str>, tls: &Service, to: MemberId, lane: Lane) -> Self {
+        Link::with_room(address, tls, to, lane, None)
+    }
+
+    /// A link that takes values only as far as there is room for them, if that is bounded.
+    pub(crate) fn with_room(
+        address: Arc<str>,
+        tls: &Service,
+        to: MemberId,
+        lane: Lane,
+        replies: Option<Replies>,
+    ) -> Self {
         let (calls, waiting) = mpsc::channel(QUEUE);
         let (version, service) = (wire::VERSION, tls.name.to_string());
         let hello = Hello { version, service, to: to.get().into(), lane };
-        tokio::spawn(keep(Callee { address, tls: tls.tls.clone(), member: to, hello }, waiting));
+        let callee = Callee { address, tls: tls.tls.clone(), member: to, hello };
+        tokio::spawn(keep(callee, waiting, replies));
         Link { calls, under_way: Arc::new(Semaphore::new(UNDER_WAY)) }
     }
 
     /// Sends a question; what comes is its answer. Questions of one caller arrive in their order.
     pub(crate) async fn send(&self, request: Request) -> io::Result<Answer> {
+        let answer = self.ask(request, None).await?;
+        Ok(Box::pin(async move {
+            match answer.await? {
+                Came::Reply(reply, _) => Ok(reply),
+                Came::NoRoom => Err(io::Error::other("there is no room for the value")),
+            }
+        }))
+    }
+
+    /// Sends a question that a value may be the answer to, with room reserved for it if there was none before.
+    pub(crate) async fn ask(
+        &self,
+        request: Request,
+        room: Option<Room>,
+    ) -> io::Result<impl Future<Output = io::Result<Came>> + Send + use<>> {
         let place = self.under_way.clone().acquire_owned().await.map_err(|_| ended())?;
         let (answered, answer) = oneshot::channel();
-        self.calls.send((request, answered)).await.map_err(|_| ended())?;
-        Ok(Box::pin(async move {
+        self.calls.send(Asked { request, answered, room }).await.map_err(|_| ended())?;
+        Ok(async move {
             let _place = place;
             answer.await.map_err(|_| ended())?
-        }))
+        })
     }
 
     /// Asks. If this fails after the call was sent, whether it has been acted upon is not known.
@@ -98,27 +150,27 @@ fn ended() -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, "the connection has ended")
 }
 
-async fn keep(callee: Callee, mut waiting: mpsc::Receiver<(Request, Answered)>) {
+async fn keep(callee: Callee, mut waiting: mpsc::Receiver<Asked>, replies: Option<Replies>) {
     let address = &callee.address;
     let mut failed: Option<(Instant, io::ErrorKind)> = None;
-    while let Some((request, answered)) = waiting.recv().await {
+    while let Some(asked) = waiting.recv().await {
         if let Some((at, kind)) = failed
             && at.elapsed() < PAUSE
         {
-            let _ = answered.send(Err(kind.into()));
+            let _ = asked.answered.send(Err(kind.into()));
             continue;
         }
         match callee.connect().await {
             Ok(frames) => {
                 failed = None;
-                if let Err(error) = exchange(frames, (request, answered), &mut waiting).await {
+                if let Err(error) = exchange(frames, asked, &mut waiting, replies.as_ref()).await {
                     tracing::debug!(%address, %error, "the connection broke");
                 }
             }
             Err(error) => {
                 tracing::debug!(%address, %error, "cannot connect");
                 failed = Some((Instant::now(), error.kind()));
-                let _ = answered.send(Err(error));
+                let _ = asked.answered.send(Err(error));
             }
         }
     }
@@ -141,22 +193,26 @@ impl Callee {
 
 /// Sends calls and passes answers on, until the connection breaks. What was under way then fails, because its
 /// answers can go nowhere. Neither waits for the other: two members that both waited to send would wait for ever.
-async fn exchange(
-    frames: wire::Frames<TlsStream<TcpStream>>,
-    first: (Request, Answered),
-    waiting: &mut mpsc::Receiver<(Request, Answered)>,
-) -> io::Result<()> {
+async fn exchange<T: AsyncRead + AsyncWrite>(
+    frames: wire::Frames<T>,
+    first: Asked,
+    waiting: &mut mpsc::Receiver<Asked>,
+    replies: Option<&Replies>,
+) -> io::Result<()>
+where
+    wire::Frames<T>: Unpin,
+{
     let (mut sink, mut stream) = frames.split();
-    let under_way: Mutex<HashMap<u64, Answered>> = Mutex::default();
+    let under_way: Mutex<HashMap<u64, UnderWay>> = Mutex::default();
     let lock = || under_way.lock().unwrap_or_else(PoisonError::into_inner);
     let sending = async {
         let mut number = 0;
         let mut next = Some(first);
-        while let Some((request, answered)) = next {
+        while let Some(Asked { request, answered, room }) = next {
             number += 1;
             match wire::encode(&Call { number, request }) {
                 Ok(frame) => {
-                    note(&mut lock(), number, answered);
+                    note(&mut lock(), number, UnderWay { answered, room });
                     sink.feed(frame).await?;
                 }
                 Err(error) => drop(answered.send(Err(error))),
@@ -173,16 +229,16 @@ async fn exchange(
     let receiving = async {
         loop {
             let Ok(frame) = timeout(SILENCE, stream.next()).await else {
-                lock().retain(|_, answered| !answered.is_closed());
+                lock().retain(|_, call| !call.answered.is_closed());
                 if lock().is_empty() {
                     continue;
                 }
                 return Err(io::ErrorKind::TimedOut.into());
             };
             let Return { number, reply } = wire::decode(&frame.ok_or_else(ended)??)?;
-            let answered = lock().remove(&number);
-            if let Some(answered) = answered {
-                let _ = answered.send(Ok(reply));
+            let call = lock().remove(&number);
+            if let Some(UnderWay { answered, room }) = call {
+                let _ = answered.send(Ok(take(reply, room, replies)));
             }
         }
     };
@@ -192,10 +248,72 @@ async fn exchange(
     }
 }
 
-fn note(under_way: &mut HashMap<u64, Answered>, number: u64, answered: Answered) {
+fn note(under_way: &mut HashMap<u64, UnderWay>, number: u64, call: UnderWay) {
     // Whoever asked may have given up since.
     if under_way.len() >= UNDER_WAY {
-        under_way.retain(|_, answered| !answered.is_closed());
+        under_way.retain(|_, call| !call.answered.is_closed());
     }
-    under_way.insert(number, answered);
+    under_way.insert(number, call);
+}
+
+/// Keeps an answer if there is room for it.
+fn take(reply: Reply, reserved: Option<Room>, replies: Option<&Replies>) -> Came {
+    match (&reply, replies) {
+        (Reply::Value(Some(value)), Some(replies)) => {
+            match replies.try_take(value.len(), reserved) {
+                Some(room) => Came::Reply(reply, Some(room)),
+                None => Came::NoRoom,
+            }
+        }
+        _ => Came::Reply(reply, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wire::Way;
+    use super::*;
+
+    const MEGABYTE: usize = 1 << 20;
+
+    fn read() -> Request {
+        Request::Read { key: "k".into(), way: Way { passed_on: true, within_ms: 1000 } }
+    }
+
+    /// Whoever asked has not looked at its answer yet, or waits for its own client to take it.
+    #[tokio::test]
+    async fn values_are_taken_as_far_as_there_is_room() {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let replies = Replies::new(3 * MEGABYTE);
+        let (calls, mut waiting) = mpsc::channel(QUEUE);
+        let link = Link { calls, under_way: Arc::new(Semaphore::new(UNDER_WAY)) };
+        let room = replies.clone();
+        tokio::spawn(async move {
+            let first = waiting.recv().await.unwrap();
+            exchange(wire::frames(ours), first, &mut waiting, Some(&room)).await
+        });
+        tokio::spawn(async move {
+            let mut frames = wire::frames(theirs);
+            while let Some(Ok(frame)) = frames.next().await {
+                let Call { number, .. } = wire::decode(&frame).unwrap();
+                let reply = Reply::Value(Some(vec![7; MEGABYTE].into()));
+                frames.send(wire::encode(&Return { number, reply }).unwrap()).await.unwrap();
+            }
+        });
+        let mut answers = Vec::new();
+        for _ in 0..8 {
+            answers.push(link.ask(read(), None).await.unwrap());
+        }
+        let came: Vec<_> = futures_util::future::join_all(answers).await;
+        let taken = came.iter().filter(|it| matches!(it, Ok(Came::Reply(_, Some(_))))).count();
+        let dropped = came.iter().filter(|it| matches!(it, Ok(Came::NoRoom))).count();
+        assert_eq!((taken, dropped, replies.free()), (3, 5, 0));
+        drop(came);
+        assert_eq!(replies.free(), 3 * MEGABYTE);
+        // Who has reserved room gets the value, whatever the others do.
+        let reserved = replies.reserve().await;
+        let _others = replies.take(2 * MEGABYTE).await;
+        let came = link.ask(read(), reserved).await.unwrap().await.unwrap();
+        assert!(matches!(came, Came::Reply(Reply::Value(Some(_)), Some(_))), "{came:?}");
+    }
 }

@@ -35,6 +35,12 @@ impl Store {
         self.state.read().unwrap_or_else(PoisonError::into_inner).values.get(key).cloned()
     }
 
+    /// How long the value of a key is, if it has one.
+    pub(crate) fn length(&self, key: &str) -> Option<usize> {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        state.values.get(key).map(Bytes::len)
+    }
+
     /// Bytes of keys and values that were written since the last snapshot was begun.
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)

@@ -4,6 +4,7 @@
 use std::io;
 use std::time::{Duration, Instant as Stopwatch};
 
+use bytes::Bytes;
 use mandate_proto::identity::MemberId;
 use mandate_runtime::durable::DurableFile;
 use mandate_runtime::{Election, ElectionState};
@@ -12,9 +13,11 @@ use openraft::{BasicNode, Raft};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::batch::{Batcher, NotWritten, UNCOMMITTED};
+use super::link::Came;
 use super::load::Load;
 use super::machine::Store;
 use super::network::Peers;
+use super::room::{REPLIES, Replies, Room};
 use super::types::{Command, Kv, Outcome, check_key};
 use super::wire::{Reply, Request, Status, Way};
 use crate::direction::Step;
@@ -25,6 +28,10 @@ const MAX_WITHIN: Duration = Duration::from_secs(60);
 
 /// How long after nobody was found to lead it is looked again, if Raft has nothing new before.
 const AGAIN: Duration = Duration::from_millis(10);
+
+/// How long after a leader did not take a request it is sent again, at most. The first time it is after [`AGAIN`], then
+/// after twice as long each time: a request may be a megabyte, and what the leader lacks may be room for it.
+const SENT_AGAIN: Duration = Duration::from_millis(160);
 
 /// A bug, put back so that a test can show that it is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +55,8 @@ pub(crate) struct Member {
     pub(crate) peers: Peers,
     pub(crate) batcher: Batcher,
     pub(crate) store: Store,
+    /// Room for values on their way to clients.
+    pub(crate) replies: Replies,
     pub(crate) load: Load,
     /// If not, it serves only where the election's winner leads.
     pub(crate) interim_serves: bool,
@@ -58,7 +67,10 @@ pub(crate) struct Member {
 
 /// What an attempt came to.
 enum Attempt {
-    Answered(Reply),
+    /// This, and the room that a value in it takes.
+    Answered(Reply, Option<Room>),
+    /// A value came from the leader, and there was no room for it.
+    NoRoom,
     /// Ask that one, or wait until one is known.
     Elsewhere(Option<u64>),
     /// Nothing was done, for this reason. It may pass.
@@ -86,37 +98,38 @@ impl Member {
     /// Carries out a write, once.
     pub(crate) async fn write(&self, command: Command, way: Way) -> Reply {
         match command.operation.check() {
-            Ok(()) => self.serve(Wanted::Write(command), way).await,
+            Ok(()) => self.serve(Wanted::Write(command), way).await.0,
             Err(error) => Reply::Refused(error.to_string()),
         }
     }
 
-    /// Reads a key: what it has is not older than the question.
-    pub(crate) async fn read(&self, key: String, way: Way) -> Reply {
+    /// Reads a key: what it has is not older than the question. With it comes the room that it takes until it was sent.
+    pub(crate) async fn read(&self, key: String, way: Way) -> (Reply, Option<Room>) {
         if self.mutant == Some(Mutant::StaleReads) {
-            return Reply::Value(self.store.get(&key));
+            return (Reply::Value(self.store.get(&key)), None);
         }
         match check_key(&key) {
             Ok(()) => self.serve(Wanted::Read(key), way).await,
-            Err(error) => Reply::Refused(error.to_string()),
+            Err(error) => (Reply::Refused(error.to_string()), None),
         }
     }
 
-    async fn serve(&self, wanted: Wanted, way: Way) -> Reply {
+    async fn serve(&self, wanted: Wanted, way: Way) -> (Reply, Option<Room>) {
         let began = Stopwatch::now();
         if !way.passed_on {
             self.load.began();
         }
         let until = Instant::now() + Duration::from_millis(way.within_ms.into()).min(MAX_WITHIN);
-        let reply = self.try_until(&wanted, way, until).await;
-        if !way.passed_on && matches!(reply, Reply::Written(_) | Reply::Value(_)) {
+        let answered = self.try_until(&wanted, way, until).await;
+        if !way.passed_on && matches!(answered.0, Reply::Written(_) | Reply::Value(_)) {
             self.load.ended(began.elapsed());
         }
-        reply
+        answered
     }
 
-    async fn try_until(&self, wanted: &Wanted, way: Way, until: Instant) -> Reply {
+    async fn try_until(&self, wanted: &Wanted, way: Way, until: Instant) -> (Reply, Option<Room>) {
         let mut metrics = self.raft.server_metrics();
+        let (mut reserves, mut pause) = (false, AGAIN);
         let mut lost = None;
         let mut waits = "nobody leads".to_owned();
         loop {
@@ -126,17 +139,27 @@ impl Member {
                     true => self.here(wanted, until).await,
                     false => Attempt::Elsewhere(None),
                 },
-                Some(leader) if !way.passed_on => self.there(wanted, leader, until).await,
+                Some(leader) if !way.passed_on => self.there(wanted, leader, until, reserves).await,
                 leader => Attempt::Elsewhere(leader),
             };
+            let was_sent = !way.passed_on && leader.is_some_and(|leader| leader != self.node());
             let hint = match attempt {
                 // It was sent before, and may have been carried out then.
-                Attempt::Answered(Reply::Written(Outcome::Expired)) if lost.is_some() => {
-                    return Reply::Unknown("the client is not known any more".into());
+                Attempt::Answered(Reply::Written(Outcome::Expired), _) if lost.is_some() => {
+                    let reason = "the client is not known any more".into();
+                    return (Reply::Unknown(reason), None);
                 }
-                Attempt::Answered(reply) => return reply,
+                Attempt::Answered(reply, room) => return (reply, room),
+                Attempt::NoRoom if !reserves => {
+                    reserves = true;
+                    continue;
+                }
+                Attempt::NoRoom => {
+                    waits = no_room();
+                    None
+                }
                 Attempt::Elsewhere(leader) => leader,
-                Attempt::NotNow(reason) if way.passed_on => return Reply::Refused(reason),
+                Attempt::NotNow(reason) if way.passed_on => return (Reply::Refused(reason), None),
                 Attempt::NotNow(reason) => {
                     waits = reason;
                     None
@@ -148,17 +171,23 @@ impl Member {
             };
             if way.passed_on {
                 // Whoever passed it on looks for another, and knows that repeating does no harm.
-                return lost.map_or(Reply::NotLeading { leader: hint }, Reply::Unknown);
+                return (lost.map_or(Reply::NotLeading { leader: hint }, Reply::Unknown), None);
             }
             if Instant::now() >= until {
-                return match (lost, wanted) {
+                let reply = match (lost, wanted) {
                     (Some(reason), Wanted::Write(_)) => Reply::Unknown(reason),
                     (Some(reason), Wanted::Read(_)) => Reply::Refused(reason),
                     (None, _) => Reply::Refused(waits),
                 };
+                return (reply, None);
             }
-            let pause = AGAIN.min(until - Instant::now());
-            let _ = timeout(pause, metrics.changed()).await;
+            let wait = if was_sent { pause } else { AGAIN };
+            match timeout(wait.min(until - Instant::now()), metrics.changed()).await {
+                // Another leads, perhaps.
+                Ok(_) => pause = AGAIN,
+                Err(_) if was_sent => pause = longer(pause),
+                Err(_) => {}
+            }
         }
     }
 
@@ -176,7 +205,7 @@ impl Member {
         match wanted {
             Wanted::Write(command) => {
                 match timeout_at(until, self.batcher.write(command.clone())).await {
-                    Ok(Ok(outcome)) => Attempt::Answered(Reply::Written(outcome)),
+                    Ok(Ok(outcome)) => Attempt::Answered(Reply::Written(outcome), None),
                     Ok(Err(NotWritten::Lost(reason))) => Attempt::Lost(reason),
                     Ok(Err(NotWritten::Full)) => Attempt::NotNow(format!(
                         "{UNCOMMITTED} bytes of writes wait for a quorum at the leader"
@@ -185,39 +214,69 @@ impl Member {
                 }
             }
             Wanted::Read(key) => match timeout_at(until, self.raft.ensure_linearizable()).await {
-                Ok(Ok(_)) => Attempt::Answered(Reply::Value(self.store.get(key))),
+                Ok(Ok(_)) => match timeout_at(until, self.value(key)).await {
+                    Ok((value, room)) => Attempt::Answered(Reply::Value(value), room),
+                    Err(_) => Attempt::NotNow(no_room()),
+                },
                 Ok(Err(error)) => read_failed(error),
                 Err(_) => Attempt::Lost("a quorum did not answer in time".into()),
             },
         }
     }
 
+    /// What a key has, once there is room for it on its way to a client. While it waits, it does not hold what the key had
+    /// before: values that were replaced since would add up.
+    async fn value(&self, key: &str) -> (Option<Bytes>, Option<Room>) {
+        loop {
+            let Some(length) = self.store.length(key) else { return (None, None) };
+            let room = self.replies.take(length).await;
+            let value = self.store.get(key);
+            let has = room.as_ref().map_or(0, |room| room.num_permits());
+            if value.as_ref().is_none_or(|value| value.len() <= has) {
+                return (value, room);
+            }
+        }
+    }
+
     /// Another leads, as far as this member knows.
-    async fn there(&self, wanted: &Wanted, leader: u64, until: Instant) -> Attempt {
-        let left = (until - Instant::now()).as_millis();
+    async fn there(&self, wanted: &Wanted, leader: u64, until: Instant, reserves: bool) -> Attempt {
+        let room = match reserves {
+            true => match timeout_at(until, self.replies.reserve()).await {
+                Ok(room) => room,
+                Err(_) => return Attempt::NotNow(no_room()),
+            },
+            false => None,
+        };
+        let left = until.saturating_duration_since(Instant::now()).as_millis();
         let way = Way { passed_on: true, within_ms: u32::try_from(left).unwrap_or(u32::MAX) };
         let request = match wanted {
             Wanted::Write(command) => Request::Write { command: command.clone(), way },
             Wanted::Read(key) => Request::Read { key: key.clone(), way },
         };
-        let call = self.call_while_it_leads(leader, request);
+        let call = self.call_while_it_leads(leader, request, room);
         match timeout_at(until, call).await {
-            Ok(Ok(Reply::NotLeading { leader })) => Attempt::Elsewhere(leader),
-            Ok(Ok(Reply::Unknown(reason))) => Attempt::Lost(reason),
-            Ok(Ok(Reply::Refused(reason))) => Attempt::NotNow(reason),
-            Ok(Ok(reply)) => Attempt::Answered(reply),
+            Ok(Ok(Came::NoRoom)) => Attempt::NoRoom,
+            Ok(Ok(Came::Reply(Reply::NotLeading { leader }, _))) => Attempt::Elsewhere(leader),
+            Ok(Ok(Came::Reply(Reply::Unknown(reason), _))) => Attempt::Lost(reason),
+            Ok(Ok(Came::Reply(Reply::Refused(reason), _))) => Attempt::NotNow(reason),
+            Ok(Ok(Came::Reply(reply, room))) => Attempt::Answered(reply, room),
             Ok(Err(error)) => Attempt::Lost(format!("the leader does not answer: {error}")),
             Err(_) => Attempt::Lost("the leader did not answer in time".into()),
         }
     }
 
     /// Asks whoever leads, and gives up when another does: one that was paused or cut off does not answer.
-    async fn call_while_it_leads(&self, leader: u64, request: Request) -> io::Result<Reply> {
+    async fn call_while_it_leads(
+        &self,
+        leader: u64,
+        request: Request,
+        room: Option<Room>,
+    ) -> io::Result<Came> {
         let mut metrics = self.raft.server_metrics();
         let another = metrics
             .wait_for(|metrics| metrics.current_leader.is_some_and(|current| current != leader));
         tokio::select! {
-            reply = self.peers.pass_on(leader, request) => reply,
+            reply = self.peers.pass_on(leader, request, room) => reply,
             _ = another => Err(io::Error::other("another leads now")),
         }
     }
@@ -264,6 +323,15 @@ impl Member {
     }
 }
 
+fn no_room() -> String {
+    format!("{REPLIES} bytes of values are on their way to clients")
+}
+
+/// The pause after this one, before a request is sent again.
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).min(SENT_AGAIN)
+}
+
 fn in_words(step: Option<Step>) -> String {
     match step {
         None => "follows".into(),
@@ -283,5 +351,24 @@ fn read_failed(error: RaftError<u64, CheckIsLeaderError<u64, BasicNode>>) -> Att
             Attempt::Elsewhere(forward.leader_id)
         }
         error => Attempt::Lost(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_is_not_taken_is_sent_again_less_and_less_often() {
+        let mut pause = AGAIN;
+        let mut sent = 0;
+        let mut waited = Duration::ZERO;
+        while waited < Duration::from_secs(2) {
+            sent += 1;
+            waited += pause;
+            pause = longer(pause);
+        }
+        assert!(sent <= 16, "{sent} megabytes instead of one");
+        assert_eq!(pause, SENT_AGAIN);
     }
 }

@@ -18,6 +18,7 @@
 //! | `agreement` | finds where a follower's log agrees with the leader's |
 //! | `pipeline` | goes ahead of Raft to a follower |
 //! | `transfer` | sends a snapshot to a follower |
+//! | `room` | bytes of values on their way to clients |
 //! | `server` | answers connections: who may ask what, and how much |
 //! | `batch` | writes that wait together become one entry |
 //! | `member` | what is done with a client's request |
@@ -38,7 +39,7 @@
 //! | work that waits for the disk | 16 appends, of a megabyte each or one entry |
 //! | what redb keeps of the log's file | 64 MiB |
 //! | requests of clients that are worked on | 64 MiB for all, 4 MiB a frame; then nothing more is read from clients |
-//! | values on their way to clients | 64 MiB for all; a client that does not take an answer for 30 s is dropped |
+//! | values on their way to clients | 64 MiB for all, and one frame from each member; a client that does not take a frame for 30 s is dropped |
 //! | connections of clients | 1,024, idle ones make room; 1,024 requests under way on each |
 //! | connections of members | three for each; 32 MiB of messages under way on each, 8 MiB a frame |
 //! | connections that have not said who they are | 256, for 5 s each |
@@ -65,6 +66,7 @@ mod network;
 pub mod node;
 mod pipeline;
 pub mod program;
+mod room;
 mod server;
 mod shards;
 mod snapshot;

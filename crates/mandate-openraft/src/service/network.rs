@@ -19,10 +19,11 @@ use openraft::raft::{
 use openraft::{BasicNode, LogId, Snapshot, Vote};
 
 use super::agreement::{Agreement, Search};
-use super::link::{Link, Service};
+use super::link::{Came, Link, Service};
 use super::log::{Log, is_of};
 use super::member::Mutant;
 use super::pipeline::Pipeline;
+use super::room::{Replies, Room};
 use super::transfer;
 use super::types::Kv;
 use super::wire::{Lane, Reply, Request};
@@ -47,12 +48,14 @@ impl Peers {
         me: MemberId,
         addresses: &BTreeMap<MemberId, String>,
         log: Log,
+        replies: &Replies,
         mutant: Option<Mutant>,
     ) -> Self {
         let mut links = BTreeMap::new();
         for (id, address) in addresses.iter().filter(|(id, _)| **id != me) {
             for lane in [Lane::Raft, Lane::Snapshots, Lane::Requests] {
-                let link = Link::new(address.as_str().into(), service, *id, lane);
+                let replies = (lane == Lane::Requests).then(|| replies.clone());
+                let link = Link::with_room(address.as_str().into(), service, *id, lane, replies);
                 links.insert((u64::from(id.get()), lane), link);
             }
         }
@@ -65,9 +68,14 @@ impl Peers {
         self.link(to, Lane::Raft)?.call(request).await
     }
 
-    /// Passes a client's request on to a member.
-    pub(crate) async fn pass_on(&self, to: u64, request: Request) -> io::Result<Reply> {
-        self.link(to, Lane::Requests)?.call(request).await
+    /// Passes a client's request on to a member, with room for a value if some was reserved.
+    pub(crate) async fn pass_on(
+        &self,
+        to: u64,
+        request: Request,
+        room: Option<Room>,
+    ) -> io::Result<Came> {
+        self.link(to, Lane::Requests)?.ask(request, room).await?.await
     }
 
     /// Whether that is another member.

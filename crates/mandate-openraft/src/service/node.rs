@@ -25,6 +25,7 @@ use super::load::Load;
 use super::log::Log;
 use super::member::{Member, Mutant};
 use super::network::Peers;
+use super::room::Replies;
 use super::storage::{Places, Storage, StorageError};
 use super::wire::{self, Status};
 use super::{server, storage};
@@ -165,6 +166,11 @@ impl Node {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn member(&self) -> &Member {
+        &self.member
+    }
+
     /// How it is.
     pub fn status(&self) -> Status {
         self.member.status()
@@ -239,7 +245,8 @@ async fn run(
         sleep(LOOK).await;
     }
     let Storage { log, machine, record } = checked.open(config.mutant)?;
-    let peers = Peers::new(&service, me, &config.addresses, log.clone(), config.mutant);
+    let replies = Replies::default();
+    let peers = Peers::new(&service, me, &config.addresses, log.clone(), &replies, config.mutant);
     let store = machine.store();
     let raft_error = |error: &dyn std::fmt::Display| NodeError::Raft(error.to_string());
     let node = u64::from(me.get());
@@ -256,6 +263,7 @@ async fn run(
         peers,
         batcher,
         store,
+        replies,
         load: Load::default(),
         interim_serves: config.interim_serves,
         mutant: config.mutant,

@@ -20,13 +20,14 @@ use openraft::error::{InstallSnapshotError, RaftError};
 use openraft::raft::{AppendEntriesResponse, InstallSnapshotRequest};
 use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::link::Service;
 use super::member::Member;
+use super::room::Room;
 use super::wire::{self, Call, Hello, Lane, Piece, Reply, Request, Return};
 use callers::{Activity, Callers, Place};
 
@@ -35,9 +36,6 @@ const UNDER_WAY: usize = 1024;
 
 /// Bytes of clients' requests that are worked on, of all connections. Then nothing more is read from clients.
 pub(super) const REQUESTS: usize = 64 << 20;
-
-/// Bytes of values that are on their way to clients, to all of them. Then further answers wait.
-pub(super) const REPLIES: usize = 64 << 20;
 
 /// Bytes of messages that one connection of a member may have under way.
 pub(super) const MESSAGES: usize = 32 << 20;
@@ -58,7 +56,6 @@ pub(crate) async fn accept(listener: TcpListener, member: Arc<Member>, service: 
         service,
         callers: Callers::default(),
         requests: Arc::new(Semaphore::new(REQUESTS)),
-        replies: Arc::new(Semaphore::new(REPLIES)),
         member,
     });
     loop {
@@ -93,11 +90,10 @@ struct Server {
     member: Arc<Member>,
     callers: Callers,
     requests: Arc<Semaphore>,
-    replies: Arc<Semaphore>,
 }
 
 /// An answer, and what it takes until it is sent.
-type Answered = (Return, Option<OwnedSemaphorePermit>);
+type Answered = (Return, Option<Room>);
 
 /// A connection whose caller is known.
 struct Connection {
@@ -141,7 +137,7 @@ impl Server {
         let connection = Connection { server: self.clone(), from, lane, budget, activity };
         let (replies, waiting) = mpsc::channel(UNDER_WAY);
         tokio::select! {
-            sent = connection.send(output, waiting) => sent,
+            sent = send(lane, &connection.activity, output, waiting) => sent,
             received = connection.receive(input, replies) => received,
         }
     }
@@ -172,37 +168,42 @@ fn refused(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, what)
 }
 
-impl Connection {
-    async fn send(
-        &self,
-        output: impl AsyncWrite + Unpin,
-        mut waiting: mpsc::Receiver<Answered>,
-    ) -> io::Result<()> {
-        let mut sink = wire::frames_out(output);
-        loop {
-            let next = match self.lane {
-                Lane::Snapshots => timeout(BUSY, waiting.recv()).await,
-                Lane::Raft | Lane::Requests => Ok(waiting.recv().await),
-            };
-            let first = match next {
-                Ok(Some(first)) => first,
-                Ok(None) => return Ok(()),
-                Err(_) if self.activity.is_idle() => continue,
-                Err(_) => (Return { number: 0, reply: Reply::Busy }, None),
-            };
-            let sending = async {
-                let mut next = Some(first);
-                while let Some((reply, bytes)) = next {
-                    sink.feed(wire::encode(&reply)?).await?;
-                    drop(bytes);
-                    next = waiting.try_recv().ok();
-                }
-                SinkExt::<Bytes>::flush(&mut sink).await
-            };
-            timeout(FRAME, sending).await??;
+/// Sends answers as they come. The other side has [`FRAME`] to take each: however many there are, it is dropped only if it
+/// takes nothing.
+async fn send(
+    lane: Lane,
+    activity: &Activity,
+    output: impl AsyncWrite + Unpin,
+    mut waiting: mpsc::Receiver<Answered>,
+) -> io::Result<()> {
+    let mut sink = wire::frames_out(output);
+    loop {
+        let next = match lane {
+            Lane::Snapshots => timeout(BUSY, waiting.recv()).await,
+            Lane::Raft | Lane::Requests => Ok(waiting.recv().await),
+        };
+        let first = match next {
+            Ok(Some(first)) => first,
+            Ok(None) => return Ok(()),
+            Err(_) if activity.is_idle() => continue,
+            Err(_) => (Return { number: 0, reply: Reply::Busy }, None),
+        };
+        let mut next = Some(first);
+        let mut buffered = None;
+        while let Some((reply, room)) = next {
+            let frame = wire::encode(&reply)?;
+            drop(reply);
+            timeout(FRAME, sink.feed(frame)).await??;
+            // The frame before is sent; this one is in the sink's buffer.
+            drop(std::mem::replace(&mut buffered, room));
+            next = waiting.try_recv().ok();
         }
+        timeout(FRAME, SinkExt::<Bytes>::flush(&mut sink)).await??;
+        drop(buffered);
     }
+}
 
+impl Connection {
     async fn receive(
         &self,
         mut input: impl AsyncRead + Unpin,
@@ -224,13 +225,14 @@ impl Connection {
             let (server, replies) = (self.server.clone(), replies.clone());
             let (lane, from) = (self.lane, self.from);
             let answering = async move {
-                let reply = match lane.carries(&request) && speaks_for_itself(&request, from) {
-                    true => answer(&server.member, from, request).await,
-                    false => not_for_it(from, lane),
+                let is_allowed = lane.carries(&request) && speaks_for_itself(&request, from);
+                let (reply, room) = match request {
+                    _ if !is_allowed => (not_for_it(from, lane), None),
+                    Request::Read { key, way } => server.member.read(key, way).await,
+                    request => (answer(&server.member, from, request).await, None),
                 };
                 drop(bytes);
-                let sent = server.room_for(&reply).await;
-                let _ = replies.send((Return { number, reply }, sent)).await;
+                let _ = replies.send((Return { number, reply }, room)).await;
                 drop((place, busy));
             };
             if in_order {
@@ -240,15 +242,6 @@ impl Connection {
             }
         }
         Ok(())
-    }
-}
-
-impl Server {
-    /// Waits until a value may be on its way to a client.
-    async fn room_for(&self, reply: &Reply) -> Option<OwnedSemaphorePermit> {
-        let Reply::Value(Some(value)) = reply else { return None };
-        let bytes = u32::try_from(value.len()).unwrap_or(u32::MAX);
-        self.replies.clone().acquire_many_owned(bytes).await.ok()
     }
 }
 
@@ -293,7 +286,7 @@ async fn answer(member: &Member, from: Option<MemberId>, request: Request) -> Re
         }
         (Request::Driver(_), None) => Reply::Refused("a client may not ask this".into()),
         (Request::Write { command, way }, _) => member.write(command, way).await,
-        (Request::Read { key, way }, _) => member.read(key, way).await,
+        (Request::Read { key, way }, _) => member.read(key, way).await.0,
         (Request::Status, _) => Reply::Status(Box::new(member.status())),
         (Request::Transfer { to }, _) => member.transfer(to).await,
     }

@@ -105,7 +105,11 @@ impl Log {
         builder.set_cache_size(CACHE).set_repair_callback(|_| {
             tracing::info!("checking the whole log, because the process did not close it");
         });
-        let database = Arc::new(builder.open(path).map_err(other)?);
+        Log::of(builder.open(path).map_err(other)?, mutant)
+    }
+
+    fn of(database: Database, mutant: Option<Mutant>) -> io::Result<Self> {
+        let database = Arc::new(database);
         let tail = Arc::new(Tail::default());
         let unforced = mutant == Some(Mutant::UnforcedLog);
         let (work, coverage) = writer::start(database.clone(), tail.clone(), QUEUE, unforced)?;

@@ -99,3 +99,67 @@ async fn entries_that_many_bytes_have_come_after_are_known() {
     log.truncate(id(1, 4)).await.unwrap();
     assert!(log.older_than(0) < Some(4));
 }
+
+/// A file that counts how often it was forced to disk, and knows whether it was since the last write.
+#[derive(Clone, Debug)]
+struct Counting {
+    file: Arc<redb::backends::FileBackend>,
+    forced: Arc<std::sync::atomic::AtomicU64>,
+    is_dirty: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl redb::StorageBackend for Counting {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()?;
+        self.is_dirty.store(false, std::sync::atomic::Ordering::SeqCst);
+        self.forced.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.is_dirty.store(true, std::sync::atomic::Ordering::SeqCst);
+        self.file.write(offset, data)
+    }
+}
+
+/// Of so many appends and votes, how many were acknowledged without being forced to disk.
+async fn unforced(mutant: Option<Mutant>) -> usize {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log.redb");
+    Log::create(&path, 1, None).unwrap().close().await.unwrap();
+    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    let file = Arc::new(redb::backends::FileBackend::new(file).unwrap());
+    let counting = Counting { file, forced: Arc::default(), is_dirty: Arc::default() };
+    let database = Database::builder().create_with_backend(counting.clone()).unwrap();
+    let mut log = Log::of(database, mutant).unwrap();
+    let mut unforced = 0;
+    for index in 0..40 {
+        let before = counting.forced.load(std::sync::atomic::Ordering::SeqCst);
+        match index % 4 {
+            3 => log.save_vote(&Vote::new(index, 1)).await.unwrap(),
+            _ => log.blocking_append([blank(1, index - index / 4)]).await.unwrap(),
+        }
+        let is_forced = counting.forced.load(std::sync::atomic::Ordering::SeqCst) > before
+            && !counting.is_dirty.load(std::sync::atomic::Ordering::SeqCst);
+        unforced += usize::from(!is_forced);
+    }
+    unforced
+}
+
+#[tokio::test]
+async fn nothing_is_acknowledged_that_was_not_forced_to_disk() {
+    assert_eq!(unforced(None).await, 0);
+    assert!(unforced(Some(Mutant::UnforcedLog)).await > 20, "the bug that was put back is found");
+}

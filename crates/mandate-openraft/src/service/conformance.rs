@@ -16,8 +16,8 @@ impl StoreBuilder<Kv, Log, Machine, TempDir> for OnDisk {
         let failed = |error: std::io::Error| StorageIOError::read(&error);
         let directory = tempfile::tempdir().map_err(failed)?;
         let log = Log::create(&directory.path().join("log.redb"), 1, None).map_err(failed)?;
-        let snapshots =
-            Snapshots::new(&directory.path().join("snapshots"), log.coverage()).map_err(failed)?;
+        let snapshots = Snapshots::new(&directory.path().join("snapshots"), 1, log.coverage())
+            .map_err(failed)?;
         // The suite cuts off what no snapshot has.
         log.coverage().reaches(LogId::new(CommittedLeaderId::new(0, 0), u64::MAX));
         let machine = Machine::open(snapshots).map_err(failed)?;

@@ -16,7 +16,7 @@ use mandate_runtime::event::Figures;
 use mandate_runtime::{ElectionState, StartError};
 use openraft::{BasicNode, Config, Raft, SnapshotPolicy};
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{interval, sleep};
 
 use super::batch::Batcher;
@@ -129,7 +129,9 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts it on the current tokio runtime. The election is asked first: where it refuses, no log is made.
+    /// Starts it on the current tokio runtime. What is on disk is opened before the election starts: checking a log and
+    /// reading a snapshot take seconds, and a member that takes part without a Raft could be elected for nothing. Where
+    /// Raft has never run, the election is asked first: if it refuses, no log is made.
     pub async fn start(config: NodeConfig) -> Result<Self, NodeError> {
         let me = config.election.protocol.me();
         let address = config.addresses.get(&me).ok_or(NodeError::NoAddress(me))?;
@@ -144,7 +146,20 @@ impl Node {
             me,
         };
         let checked = places.check(config.election.start)?;
-        let peer = Peer::start(config.election).await.map_err(election_error)?;
+        let storage = match checked.is_made() {
+            true => Opening::Opened(open(checked, config.mutant).await?),
+            false => Opening::Later(checked),
+        };
+        let peer = match Peer::start(config.election).await {
+            Ok(peer) => peer,
+            Err(error) => {
+                if let Opening::Opened(storage) = storage {
+                    // So that it need not be checked by the next start.
+                    let _ = storage.log.close().await;
+                }
+                return Err(election_error(error));
+            }
+        };
         let settings = Settings {
             me,
             service: config.service,
@@ -157,7 +172,7 @@ impl Node {
             interim_serves: config.interim_serves,
             mutant: config.mutant,
         };
-        match run(settings, service, listener, checked, &peer).await {
+        match run(settings, service, listener, storage, &peer).await {
             Ok((member, log, tasks)) => Ok(Node { member, peer, log, tasks }),
             Err(error) => {
                 peer.shutdown().await;
@@ -222,8 +237,26 @@ fn election_error(error: PeerError) -> NodeError {
         PeerError::Start(StartError::NoState(path)) => StorageError::NoState(path).into(),
         PeerError::Start(StartError::HasState(path)) => StorageError::TookPart(path).into(),
         PeerError::Start(StartError::Durable(error)) => StorageError::from(error).into(),
+        PeerError::Start(StartError::Differs { path, before, now }) => {
+            let (before, now) = (before.to_string(), now.to_string());
+            StorageError::Differs { path, before, now }.into()
+        }
+        PeerError::Start(StartError::NobodyToAsk) => StorageError::Lost.into(),
         error => error.into(),
     }
+}
+
+/// What a member has on disk.
+enum Opening {
+    Opened(Storage),
+    /// Raft has never run: it is opened when the election has its state.
+    Later(storage::Checked),
+}
+
+/// Opens it, beside the runtime's own threads.
+async fn open(checked: storage::Checked, mutant: Option<Mutant>) -> Result<Storage, NodeError> {
+    let opened = spawn_blocking(move || checked.open(mutant)).await;
+    Ok(opened.map_err(|error| NodeError::Raft(error.to_string()))??)
 }
 
 type Running = (Arc<Member>, Log, JoinSet<()>);
@@ -233,18 +266,24 @@ async fn run(
     config: Settings,
     service: Service,
     listener: TcpListener,
-    checked: storage::Checked,
+    storage: Opening,
     peer: &Peer,
 ) -> Result<Running, NodeError> {
     let (me, election) = (config.me, peer.election().clone());
-    // Raft must not have run when the election's state is not there: nobody could tell the member from a new one.
-    while !checked.has_state()? {
-        if matches!(*election.state().borrow(), ElectionState::Stopped) {
-            return Err(NodeError::NoElection);
+    let storage = match storage {
+        Opening::Opened(storage) => storage,
+        Opening::Later(checked) => {
+            // Raft must not have run when the election's state is not there: nobody could tell the member from a new one.
+            while !checked.has_state()? {
+                if matches!(*election.state().borrow(), ElectionState::Stopped) {
+                    return Err(NodeError::NoElection);
+                }
+                sleep(LOOK).await;
+            }
+            open(checked, config.mutant).await?
         }
-        sleep(LOOK).await;
-    }
-    let Storage { log, machine, record } = checked.open(config.mutant)?;
+    };
+    let Storage { log, machine, record } = storage;
     let replies = Replies::default();
     let peers = Peers::new(&service, me, &config.addresses, log.clone(), &replies, config.mutant);
     let store = machine.store();
@@ -334,6 +373,69 @@ async fn make_snapshots(member: Arc<Member>, log: Log, bytes: u64) {
                 && member.raft.trigger().purge_log(upto).await.is_err()
             {
                 return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::Subcommand;
+    use mandate_runtime::durable::{Agreed, DurableError};
+
+    use super::*;
+    use crate::service::program::Command;
+
+    /// Options that the program has.
+    fn options() -> BTreeSet<String> {
+        let program = Command::augment_subcommands(clap::Command::new("mandate-kv"));
+        let of = |command: &clap::Command| -> Vec<String> {
+            command.get_arguments().filter_map(|it| it.get_long()).map(str::to_owned).collect()
+        };
+        program.get_subcommands().flat_map(of).collect()
+    }
+
+    #[test]
+    fn errors_advise_no_option_that_the_program_lacks() {
+        let path = || PathBuf::from("/data/election");
+        let io = || io::Error::other("broken");
+        let agreed = || Box::new(Agreed { members: vec!["p1".into()], guarantee: "fenced".into() });
+        let start = |error| election_error(PeerError::Start(error));
+        let durable = |error| start(StartError::Durable(error));
+        let stored = |error: StorageError| NodeError::from(error);
+        let errors = [
+            NodeError::NoAddress(MemberId::new(1)),
+            NodeError::Listen("here".into(), io()),
+            NodeError::NoElection,
+            NodeError::Raft("broken".into()),
+            start(StartError::NoState(path())),
+            start(StartError::HasState(path())),
+            start(StartError::Differs { path: path(), before: agreed(), now: agreed() }),
+            start(StartError::TooFewKept { before: "p1".into(), kept: 0, needed: 1 }),
+            start(StartError::NobodyToAsk),
+            durable(DurableError::InUse { path: path() }),
+            durable(DurableError::Damaged { path: path(), what: "cut short".into() }),
+            durable(DurableError::Io { what: "read", path: path(), source: io() }),
+            stored(StorageError::NoState(path())),
+            stored(StorageError::TookPart(path())),
+            stored(StorageError::Lost),
+            stored(StorageError::NoRecord(path())),
+            stored(StorageError::NoLog(path())),
+            stored(StorageError::OtherLog(path())),
+            stored(StorageError::NoSnapshot(path())),
+            stored(StorageError::OtherSnapshot(path())),
+            stored(StorageError::Random(io())),
+            stored(StorageError::Unusable { path: path(), source: io() }),
+        ];
+        let options = options();
+        assert!(options.contains("new") && !options.contains("lost"), "{options:?}");
+        for error in errors {
+            let text = error.to_string();
+            let named = text.split(|it: char| it != '-' && !it.is_ascii_alphanumeric());
+            for option in named.filter_map(|word| word.strip_prefix("--")) {
+                assert!(options.contains(option), "--{option} is no option: {text}");
             }
         }
     }

@@ -31,6 +31,27 @@ const RECORD: usize = 1 << 18;
 /// No record is longer: one value on top of a record that was nearly full.
 const MAX_RECORD: usize = 4 << 20;
 
+/// What the names of snapshots that count begin with.
+const NAME: &str = "snapshot-";
+
+/// Snapshots in a directory that count, whichever log they belong to. One without a number was made by an older version.
+pub(crate) fn all(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == "snapshot" || name.to_string_lossy().starts_with(NAME) {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
+}
+
 /// What a snapshot is called, and up to where it goes.
 pub(crate) type Meta = SnapshotMeta<u64, BasicNode>;
 
@@ -44,6 +65,8 @@ enum Record {
 #[derive(Clone)]
 pub(crate) struct Snapshots {
     directory: PathBuf,
+    /// The number of the log that they belong to: a part of the name.
+    number: u128,
     /// The log, which is cut off as far as the one that counts goes.
     log: Coverage,
     /// Held while another is made the one that counts.
@@ -51,9 +74,14 @@ pub(crate) struct Snapshots {
 }
 
 impl Snapshots {
-    pub(crate) fn new(directory: &Path, log: Coverage) -> io::Result<Self> {
+    pub(crate) fn new(directory: &Path, number: u128, log: Coverage) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
-        Ok(Snapshots { directory: directory.to_owned(), log, adopting: Arc::default() })
+        Ok(Snapshots { directory: directory.to_owned(), number, log, adopting: Arc::default() })
+    }
+
+    /// One that counts for another log.
+    pub(crate) fn of_another(&self) -> io::Result<Option<PathBuf>> {
+        Ok(all(&self.directory)?.into_iter().find(|path| *path != self.current()))
     }
 
     /// Removes what was not finished when the process ended.
@@ -69,7 +97,7 @@ impl Snapshots {
 
     /// The one that counts.
     pub(crate) fn current(&self) -> PathBuf {
-        self.directory.join("snapshot")
+        self.directory.join(format!("{NAME}{:032x}", self.number))
     }
 
     /// One that is being written or received.
@@ -259,7 +287,7 @@ mod tests {
     async fn what_was_written_is_read_and_damage_is_noticed() {
         let directory = tempfile::tempdir().unwrap();
         let (_log_directory, log) = log(&[], false).await;
-        let snapshots = Snapshots::new(directory.path(), log.coverage()).unwrap();
+        let snapshots = Snapshots::new(directory.path(), 1, log.coverage()).unwrap();
         let mut state = State::default();
         for key in 0..5000 {
             state.values.insert(format!("key {key}"), Bytes::from(vec![key as u8; 100]));
@@ -293,7 +321,7 @@ mod tests {
     async fn an_older_snapshot_does_not_replace_a_later_one() {
         let directory = tempfile::tempdir().unwrap();
         let (_log_directory, log) = log(&[], false).await;
-        let snapshots = Snapshots::new(directory.path(), log.coverage()).unwrap();
+        let snapshots = Snapshots::new(directory.path(), 1, log.coverage()).unwrap();
         for (index, counts) in [(5, 5), (9, 9), (7, 9), (9, 9), (12, 12)] {
             let last_log_id = Some(blank(1, index).log_id);
             let meta = Meta { snapshot_id: format!("{index}"), last_log_id, ..Meta::default() };

@@ -4,7 +4,7 @@
 //! one forgets both, and acknowledged writes are lost as soon as another member fails. So a log is made once, when
 //! the member takes part for the first time. It has a random number, and a record of that number lies beside the
 //! election's state. Later starts want state, record and log to be there, and to belong together. A snapshot that
-//! the log relies on must be there as well: openraft would take a missing one for an empty state.
+//! the log relies on must be there as well, under the log's number: openraft would take a missing one for an empty state.
 //!
 //! | step of a first start | on disk after it | what a start finds that comes after a crash |
 //! | --- | --- | --- |
@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use super::log::Log;
 use super::machine::Machine;
 use super::member::Mutant;
-use super::snapshot::Snapshots;
+use super::snapshot::{self, Snapshots};
 
 /// What to do about a file that is gone.
 const GONE: &str = "If it was moved, put it back. If it is lost, leave this member down: it would have forgotten writes \
@@ -72,6 +72,27 @@ pub enum StorageError {
         .0.display()
     )]
     NoSnapshot(PathBuf),
+    /// The snapshot is another's.
+    #[error(
+        "the snapshot {} is not the one that belongs to the log beside it: it is another member's, or an older version of \
+         this program made it. {GONE}",
+        .0.display()
+    )]
+    OtherSnapshot(PathBuf),
+    /// The list of members was another.
+    #[error(
+        "{} was written with {before}, and now the configuration says {now}. Members that count votes among different \
+         members elect two leaders. Correct the configuration: members of this service are fixed",
+        path.display()
+    )]
+    Differs {
+        /// The election's state.
+        path: PathBuf,
+        /// What it was written with.
+        before: String,
+        /// What is configured.
+        now: String,
+    },
     /// The election's state, or the record, is damaged.
     #[error("{} is damaged ({what}). {GONE}", path.display())]
     Damaged {
@@ -125,6 +146,10 @@ impl Places {
         self.directory.join("log.redb")
     }
 
+    fn snapshots(&self) -> PathBuf {
+        self.directory.join("snapshots")
+    }
+
     fn record(&self) -> PathBuf {
         let mut name = self.state.as_os_str().to_owned();
         name.push(".raft-log");
@@ -145,6 +170,13 @@ impl Places {
             (true, true) => return Err(StorageError::TookPart(self.state)),
             (true, false) if has_log => return Err(StorageError::TookPart(self.log())),
             _ => {}
+        }
+        if is_new {
+            let directory = self.snapshots();
+            let at = |source| StorageError::Unusable { path: directory.clone(), source };
+            if let Some(left) = snapshot::all(&directory).map_err(at)?.pop() {
+                return Err(StorageError::TookPart(left));
+            }
         }
         let path = self.record();
         if !is_new && !exists(&path)? {
@@ -192,6 +224,11 @@ pub(crate) struct Storage {
 }
 
 impl Checked {
+    /// Whether Raft may have run: then everything is there that it needs, or the member may not start.
+    pub(crate) fn is_made(&self) -> bool {
+        self.record.made
+    }
+
     /// Whether the election's state is on disk.
     pub(crate) fn has_state(&self) -> Result<bool, StorageError> {
         exists(&self.places.state)
@@ -199,7 +236,7 @@ impl Checked {
 
     /// Opens log and state; makes the log where Raft has never run.
     pub(crate) fn open(self, mutant: Option<Mutant>) -> Result<Storage, StorageError> {
-        let (path, directory) = (self.places.log(), self.places.directory.join("snapshots"));
+        let (path, directory) = (self.places.log(), self.places.snapshots());
         let at = |path: &Path| {
             let path = path.to_owned();
             move |source| StorageError::Unusable { path, source }
@@ -221,7 +258,11 @@ impl Checked {
             let made = Record { made: true, ..self.record };
             self.file.store(&made)?;
         }
-        let snapshots = Snapshots::new(&directory, log.coverage()).map_err(at(&directory))?;
+        let snapshots =
+            Snapshots::new(&directory, number, log.coverage()).map_err(at(&directory))?;
+        if let Some(other) = snapshots.of_another().map_err(at(&directory))? {
+            return Err(StorageError::OtherSnapshot(other));
+        }
         let current = snapshots.current();
         let machine = Machine::open(snapshots.clone()).map_err(at(&current))?;
         let applied = machine.applied();
@@ -399,8 +440,9 @@ mod tests {
         let places = places(&directory);
         let mut storage = first_start(&places);
         storage.log.blocking_append([blank(1, 0), blank(5, 1)]).await.unwrap();
-        let snapshots = places.directory.join("snapshots");
-        let snapshots = Snapshots::new(&snapshots, storage.log.coverage()).unwrap();
+        let snapshots = places.snapshots();
+        let number = storage.log.number().unwrap().unwrap();
+        let snapshots = Snapshots::new(&snapshots, number, storage.log.coverage()).unwrap();
         stop(storage).await;
         let last_log_id = Some(blank(4, 7).log_id);
         let meta = super::super::snapshot::Meta { last_log_id, ..Default::default() };
@@ -416,6 +458,26 @@ mod tests {
         let mut storage = again(&places).unwrap();
         let state = storage.log.get_log_state().await.unwrap();
         assert_eq!(state.last_log_id, Some(blank(6, 8).log_id));
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_of_another_log_is_refused_and_one_that_is_left_means_that_the_member_took_part()
+     {
+        let directory = tempfile::tempdir().unwrap();
+        let places = places(&directory);
+        fs::create_dir_all(places.snapshots()).unwrap();
+        for name in ["snapshot", "snapshot-0000000000000000000000000000000a"] {
+            let left = places.snapshots().join(name);
+            fs::write(&left, "somebody's").unwrap();
+            let refused = places.clone().check(Start::New).unwrap_err();
+            assert!(matches!(&refused, StorageError::TookPart(path) if *path == left), "{refused}");
+            fs::remove_file(left).unwrap();
+        }
+        stop(first_start(&places)).await;
+        let others = places.snapshots().join("snapshot-0000000000000000000000000000000a");
+        fs::write(&others, "another member's").unwrap();
+        assert!(matches!(again(&places), Err(StorageError::OtherSnapshot(_))));
+        assert!(others.exists());
     }
 
     #[tokio::test]

@@ -1,6 +1,6 @@
 //! What a member does whose disk has lost something, or takes nothing more.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -86,11 +86,16 @@ async fn a_leader_whose_disk_is_full_ends_and_another_is_elected() {
     assert_ne!(leader, p(3));
 }
 
-/// The length of the file in a directory whose name begins so, or none.
-fn length(directory: &Path, begins: &str) -> Option<u64> {
+/// The file in a directory whose name begins so, or none.
+fn found(directory: &Path, begins: &str) -> Option<PathBuf> {
     let found = std::fs::read_dir(directory).ok()?.flatten();
     let mut found = found.filter(|file| file.file_name().to_string_lossy().starts_with(begins));
-    Some(found.next()?.metadata().ok()?.len())
+    Some(found.next()?.path())
+}
+
+/// Its length.
+fn length(directory: &Path, begins: &str) -> Option<u64> {
+    Some(found(directory, begins)?.metadata().ok()?.len())
 }
 
 /// openraft has the log cut off as soon as a snapshot was received. Reading and storing a large one takes a second, and
@@ -139,8 +144,8 @@ async fn a_member_without_its_snapshot_refuses_to_start() {
     let mut cluster = Cluster::start(3, &["--snapshot-every", "50", "--keep-entries", "5"]);
     let leader = cluster.settled().await;
     let mut client = cluster.client(leader, BOUND);
-    let snapshot = cluster.data(p(1)).join("snapshots/snapshot");
-    while !snapshot.exists() {
+    let snapshots = cluster.data(p(1)).join("snapshots");
+    while found(&snapshots, "snapshot").is_none() {
         client.put("key", &b"value"[..]).await.unwrap();
     }
     // Until entries were cut off, which is done for 256 of them together.
@@ -149,7 +154,7 @@ async fn a_member_without_its_snapshot_refuses_to_start() {
     }
     cluster.signal(p(1), Signal::TERM);
     assert!(cluster.ends(p(1)).await);
-    std::fs::remove_file(&snapshot).unwrap();
+    std::fs::remove_file(found(&snapshots, "snapshot").unwrap()).unwrap();
     let complaint = cluster.try_restart(p(1)).unwrap_err();
     assert!(complaint.contains("gone or too old"), "{complaint}");
 }

@@ -185,6 +185,9 @@ async fn serving(
     (leader, (leader + 1) % 3, client)
 }
 
+/// Held by tests that look at the memory of the process.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// What this process holds, in bytes.
 fn memory() -> usize {
     let status = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -256,6 +259,7 @@ fn write() -> Request {
 /// A value came from the leader before anyone asked whether there was room for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_through_a_follower_that_nobody_takes_are_bounded_and_hold_up_nobody_else() {
+    let _alone = ALONE.lock().await;
     let (_directory, nodes, addresses) = members(3).await;
     let (_, follower, mut client) = serving(&nodes, &addresses).await;
     client.put("k", vec![7; MEGABYTE]).await.unwrap();
@@ -314,9 +318,39 @@ async fn a_value_is_read_when_there_is_room_for_it() {
     }
 }
 
+/// Its election could not start either: what it complains of is what it tried first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_opens_its_log_before_it_takes_part() {
+    let directory = tempfile::tempdir().unwrap();
+    let ports = mandate_servers::free_ports(6).unwrap();
+    let me = MemberId::new(1);
+    Node::start(config(&directory, me, &ports)).await.unwrap().shutdown().await;
+    let stored = || {
+        let mut config = config(&directory, me, &ports);
+        config.election.start = Start::Stored;
+        config
+    };
+    let log = stored().directory.join("log.redb");
+    std::fs::remove_file(&log).unwrap();
+    crate::service::log::Log::create(&log, 5, None).unwrap().close().await.unwrap();
+    let bound = async {
+        loop {
+            match tokio::net::UdpSocket::bind(stored().election.listen).await {
+                Ok(socket) => return socket,
+                // The member's own is let go of a moment after its end.
+                Err(_) => sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    let _taken = timeout(BOUND, bound).await.unwrap();
+    let refused = Node::start(stored()).await.err().unwrap();
+    assert!(refused.to_string().contains("is not the one that belongs"), "{refused}");
+}
+
 /// Nobody leads, so each write waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_that_wait_are_bounded() {
+    let _alone = ALONE.lock().await;
     let (_directory, node, at) = member().await;
     let before = memory();
     let (_connections, taken) = silent(&at, MemberId::new(1), 250, write).await;

@@ -41,13 +41,13 @@
 //! | requests of clients that are worked on | 64 MiB for all, 4 MiB a frame; then nothing more is read from clients |
 //! | values on their way to clients | 64 MiB for all, and one frame from each member; a client that does not take a frame for 30 s is dropped |
 //! | connections of clients | 1,024, idle ones make room; 1,024 requests under way on each |
-//! | connections of members | three for each; 32 MiB of messages under way on each, 8 MiB a frame |
+//! | connections of members | two for each, and one that counts among the clients' (requests that it passes on); 32 MiB of messages under way on each of the two, 8 MiB a frame |
 //! | connections that have not said who they are | 256, for 5 s each |
 //! | messages under way to a follower | 128, and 16 MiB or one message |
 //! | pieces of a snapshot under way to a follower | 16, of 1 MiB each |
 //! | a key, a value | 1 KiB, 1 MiB |
 //! | clients whose last write is remembered | 100,000, of those that wrote last |
-//! | a snapshot being made | the keys that change meanwhile, once more; values are shared |
+//! | a snapshot being made | the parts of the map (of 4,096) that a key changes in meanwhile, once more: with many writes, all keys; values are shared |
 //!
 //! On disk: the last snapshot, one that is being made or received, and the log since then: 10,000 entries or
 //! 256 MiB of keys and values, and before it 5,000 entries or as many bytes.

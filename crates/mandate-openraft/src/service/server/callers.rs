@@ -3,7 +3,7 @@
 //! | | places | when there is none left |
 //! | --- | --- | --- |
 //! | newcomers, who have not said who they are | 256, for 5 s each | the one that came first is dropped |
-//! | members | one for each lane | a newer connection replaces the older: the caller knows better which one lives |
+//! | members | one for each lane of their own; what they pass on for clients has a client's place | a newer connection replaces the older: the caller knows better which one lives |
 //! | clients | 1,024 | the one that has been idle for longest is dropped; if none is idle, the newcomer |
 
 use std::collections::BTreeMap;

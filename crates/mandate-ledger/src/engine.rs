@@ -47,7 +47,7 @@ const LAST_WORDS: Duration = Duration::from_millis(1500);
 pub fn start<L: Ledger>(ledger: &L, setup: Setup) -> Result<Roles, StartError> {
     let plan = setup.config.with_roles(setup.roles).resolve(ledger.grants())?;
     let life = Lifetime::new(getrandom::u64().map_err(StartError::Random)?);
-    let member = ledger.member(life)?;
+    let member = ledger.member(life, &plan)?;
     let layout = Layout::new(plan.grants().partitions, setup.roles);
     let board = Board::new(Clock::start(), layout, plan.mode());
     let mut effects = Effects::new();

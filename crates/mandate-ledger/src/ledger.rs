@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use mandate_proto::identity::Lifetime;
-use mandate_proto::neli::{Grants, Input, Request, RequestId};
+use mandate_proto::neli::{Grants, Input, Plan, Request, RequestId};
 
 /// Partitions that are assigned to the members of a group.
 pub trait Ledger {
@@ -13,8 +13,8 @@ pub trait Ledger {
     /// What it gives its members: read from it, never assumed.
     fn grants(&self) -> Grants;
 
-    /// A member's side, for a process with this life. It is in no group before it asks to join.
-    fn member(&self, life: Lifetime) -> Result<Self::Member, LedgerError>;
+    /// A member's side, for a process with this life that goes by this plan. It is in no group before it asks to join.
+    fn member(&self, life: Lifetime, plan: &Plan) -> Result<Self::Member, LedgerError>;
 }
 
 /// A member's side of a ledger: what a [machine](mandate_proto::neli::Member) asks for goes in, and what it

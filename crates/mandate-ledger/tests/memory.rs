@@ -210,8 +210,9 @@ impl Ledger for Fewer {
     fn member(
         &self,
         life: mandate_proto::identity::Lifetime,
+        plan: &mandate_proto::neli::Plan,
     ) -> Result<Self::Member, mandate_ledger::LedgerError> {
-        self.0.member(life)
+        self.0.member(life, plan)
     }
 }
 

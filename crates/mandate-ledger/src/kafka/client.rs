@@ -19,8 +19,9 @@ pub(super) struct Client {
     pub(super) committer: Committer,
     pub(super) context: Arc<Context>,
     pub(super) producer: FutureProducer,
-    /// Where joins hold commits up.
-    pub(super) prover: Option<Prover>,
+    /// Where joins hold commits up. Whoever stands by has none.
+    prover: Option<Prover>,
+    is_held_up: bool,
 }
 
 impl Client {
@@ -33,15 +34,25 @@ impl Client {
         let committer = committer.map_err(|error| LedgerError::Fatal(error.to_string()))?;
         let (context, producer) = (consumer.context().clone(), config.producer().create());
         let is_held_up = config.mode == Mode::Exclusive && config.protocol != Protocol::Consumer;
-        let prover = is_held_up.then(|| Prover::start(config, context.clone())).transpose();
-        let prover = prover.map_err(|error| LedgerError::Fatal(error.to_string()))?;
-        Ok(Client { context, consumer, committer, producer: producer.map_err(setting)?, prover })
+        let producer = producer.map_err(setting)?;
+        Ok(Client { context, consumer, committer, producer, prover: None, is_held_up })
+    }
+
+    /// What makes renewals once more while joins hold commits up: begun with the first renewal, and not by whoever stands by.
+    pub(super) fn prover(&mut self, config: &KafkaConfig) -> Option<&Prover> {
+        if self.is_held_up && self.prover.is_none() {
+            match Prover::start(config, self.context.clone()) {
+                Ok(prover) => self.prover = Some(prover),
+                Err(error) => tracing::warn!(%error, "no thread to renew on while members join"),
+            }
+        }
+        self.prover.as_ref()
     }
 
     /// Ends it. That waits for the broker, if it hangs; the caller does not have to, nor does its runtime when it ends: it
     /// would wait for a blocking task of its own.
     pub(super) fn close(self) -> oneshot::Receiver<()> {
-        let Client { consumer, committer, context, producer, prover } = self;
+        let Client { consumer, committer, context, producer, prover, .. } = self;
         drop(prover);
         // Whatever the coordinator wants back on the way, it gets.
         context.is_out.store(true, std::sync::atomic::Ordering::SeqCst);

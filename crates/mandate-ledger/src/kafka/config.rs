@@ -213,7 +213,8 @@ impl KafkaConfig {
         let mut config = self.common();
         config
             .set("group.id", &self.group)
-            .set("max.poll.interval.ms", ms(self.barrier.max(self.session)))
+            // A member hears of a rebalance with a heartbeat, and gives back within the barrier from then on: before it is thrown out.
+            .set("max.poll.interval.ms", ms(self.barrier.max(self.session) + self.heartbeat * 2))
             .set("auto.offset.reset", "latest")
             .set("enable.auto.offset.store", "false")
             // What is committed is read though a transaction beside it has not ended: it is no position.
@@ -361,6 +362,11 @@ mod tests {
         assert_eq!(settings.get("reconnect.backoff.ms"), Some("7"));
         assert_eq!(settings.get("partition.assignment.strategy"), Some("roundrobin"));
         assert_eq!(settings.get("session.timeout.ms"), Some("1000"));
+        assert_eq!(
+            settings.get("max.poll.interval.ms"),
+            Some("2333"),
+            "the barrier, and two heartbeats"
+        );
         assert_eq!(settings.get("socket.timeout.ms"), Some("5000"), "a rebalance and 3 s");
         config.settings.insert("socket.timeout.ms".into(), "9000".into());
         assert_eq!(config.consumer().get("socket.timeout.ms"), Some("9000"));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use mandate_proto::neli::{Input, Partition, Renewed, RequestId};
@@ -15,6 +15,8 @@ use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
 use tokio::sync::Notify;
+
+use super::membership::Membership;
 
 /// Something that the member is to deal with.
 #[derive(Debug)]
@@ -37,7 +39,7 @@ pub(super) struct Context {
     /// The member has left: whatever the coordinator wants back, it gets.
     pub(super) is_out: AtomicBool,
     /// Member and generation of the last assignment.
-    membership: Mutex<Option<Arc<ConsumerGroupMetadata>>>,
+    membership: Mutex<Membership<ConsumerGroupMetadata>>,
     /// When the client last complained of each kind of thing.
     said: Mutex<BTreeMap<String, Instant>>,
 }
@@ -68,14 +70,9 @@ impl Context {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
-    /// As whom the last assignment was made, if it has not been lost.
-    pub(super) fn membership(&self) -> Option<Arc<ConsumerGroupMetadata>> {
-        self.membership.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set_membership(&self, membership: Option<ConsumerGroupMetadata>) {
-        let membership = membership.map(Arc::new);
-        *self.membership.lock().unwrap_or_else(PoisonError::into_inner) = membership;
+    /// As whom the last assignment was made.
+    pub(super) fn membership(&self) -> MutexGuard<'_, Membership<ConsumerGroupMetadata>> {
+        self.membership.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether nothing of this kind was said for a while.
@@ -93,7 +90,8 @@ impl Context {
 
     fn assign(&self, consumer: &BaseConsumer<Self>, list: &mut TopicPartitionList) {
         let partitions = partitions(list);
-        self.set_membership(consumer.group_metadata());
+        let metadata = consumer.group_metadata();
+        self.membership().note(metadata);
         // What is committed is no position: only that the commit is taken matters.
         let placed = list.set_all_offsets(Offset::End);
         let assigned = placed.and_then(|()| match consumer.rebalance_protocol() {
@@ -167,7 +165,7 @@ impl ConsumerContext for Context {
             RDKafkaRespErr::RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS => {
                 let is_lost = consumer.assignment_lost();
                 if is_lost {
-                    self.set_membership(None);
+                    self.membership().note(None);
                 }
                 if is_lost || self.is_out.load(Ordering::SeqCst) {
                     self.give_up(consumer, list);

@@ -22,14 +22,16 @@ use super::calendar::Calendar;
 use super::client::Client;
 use super::context::{Happened, partitions, unassign};
 use super::mark::commit_of;
+use super::membership::Signs;
 use super::prover::Proof;
 use super::reading::{judge, marks, record, wall};
 use super::size;
 use crate::ledger::{LedgerError, Member};
 
-/// A renewal that is not answered within this part of the session is made once more, beside the join behind which it may wait.
-/// A threshold is half a session by default, with four renewals in it: two are left then.
-const HEDGE: u32 = 16;
+/// A renewal that is not answered within this part of the session, or of the threshold, is made once more, beside the join behind which it may
+/// wait. A threshold is half a session by default, with four renewals in it: then both are the same, and two are left.
+const HEDGE_OF_SESSION: u32 = 16;
+const HEDGE_OF_THRESHOLD: u32 = 8;
 
 /// How often the calendar is looked at, at most: a thread that sleeps for so much longer does no harm.
 const SHORTEST_LOOK: Duration = Duration::from_millis(100);
@@ -43,11 +45,14 @@ pub struct KafkaMember {
     barriers: u64,
     /// Commits that were not answered yet.
     unanswered: u32,
+    /// How long a commit may go unanswered before it is made once more.
+    patience: Duration,
     /// A renewal that is made once more, unless it is answered by then.
     hedge: Option<(Instant, RequestId, TopicPartitionList)>,
+    signs: Signs,
     /// When a renewal was last accepted, counted from its sending.
     renewed: Option<BootInstant>,
-    sent: Option<(RequestId, BootInstant)>,
+    sent: Option<Sent>,
     clock: Clock,
     /// Another has taken its static name, or so it was told: it goes on without one, once.
     is_renamed: bool,
@@ -60,6 +65,15 @@ pub struct KafkaMember {
     looks: tokio::time::Interval,
     /// When to look at how many partitions the topic has.
     sizes: tokio::time::Interval,
+}
+
+/// The renewal that was sent last.
+#[derive(Clone, Copy)]
+struct Sent {
+    id: RequestId,
+    at: BootInstant,
+    /// Which membership had been noted by then.
+    membership: u64,
 }
 
 /// What the coordinator wants back, at which barrier, and what of it is still to be released, until when.
@@ -77,7 +91,7 @@ impl std::fmt::Debug for KafkaMember {
 }
 
 impl KafkaMember {
-    pub(super) fn new(config: &KafkaConfig) -> Result<Self, LedgerError> {
+    pub(super) fn new(config: &KafkaConfig, threshold: Duration) -> Result<Self, LedgerError> {
         let mut looks = interval(config.heartbeat.max(SHORTEST_LOOK));
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut sizes = interval(size::EVERY);
@@ -88,7 +102,9 @@ impl KafkaMember {
             revoking: None,
             barriers: 0,
             unanswered: 0,
+            patience: (config.session / HEDGE_OF_SESSION).min(threshold / HEDGE_OF_THRESHOLD),
             hedge: None,
+            signs: Signs::default(),
             renewed: None,
             sent: None,
             clock: Clock::start(),
@@ -138,13 +154,15 @@ impl KafkaMember {
     /// A commit that the coordinator takes of a member only.
     fn renew(&mut self, id: RequestId, marks: &[(Partition, Mark)]) {
         let (now, list) = (Instant::now(), commit_of(&self.config.topic, marks));
-        self.sent = Some((id, self.clock.now()));
+        let membership = self.client.context.membership().number();
+        self.sent = Some(Sent { id, at: self.clock.now(), membership });
         // One that is not answered keeps the next from being sent.
         let delay = match self.unanswered {
-            0 => self.config.session / HEDGE,
+            0 => self.patience,
             _ => Duration::ZERO,
         };
-        self.hedge = self.client.prover.is_some().then(|| (now + delay, id, list.clone()));
+        let is_hedged = self.client.prover(&self.config).is_some();
+        self.hedge = is_hedged.then(|| (now + delay, id, list.clone()));
         if self.client.committer.commit(id, list) {
             self.unanswered += 1;
         } else if self.hedge.is_none() {
@@ -155,8 +173,8 @@ impl KafkaMember {
     /// Makes a renewal once more, beside the commit that waits.
     fn prove(&mut self) {
         let Some((_, id, list)) = self.hedge.take() else { return };
-        let membership = self.client.context.membership();
-        if let Some((prover, membership)) = self.client.prover.as_ref().zip(membership) {
+        let membership = self.client.context.membership().proven();
+        if let Some((prover, membership)) = self.client.prover(&self.config).zip(membership) {
             prover.prove(Proof { id, list, membership });
         }
     }
@@ -210,10 +228,22 @@ impl KafkaMember {
         };
         self.hedge = self.hedge.take().filter(|(_, of, _)| *of != id);
         if outcome == Renewed::Accepted {
-            let sent = self.sent.filter(|(of, _)| *of == id).map(|(_, at)| at);
+            let sent = self.sent.filter(|sent| sent.id == id).map(|sent| sent.at);
             self.renewed = self.renewed.max(sent);
         }
         Input::Renewed { id, outcome }
+    }
+
+    /// A plain commit was answered. One of a static name that was accepted after a session without another proves nothing: the member may
+    /// have been removed and have come back in silence.
+    fn kept(&mut self, id: RequestId, outcome: Renewed) -> Renewed {
+        let is_named = self.config.instance.is_some() && outcome == Renewed::Accepted;
+        let sent = self.sent.filter(|sent| is_named && sent.id == id);
+        let session = self.config.session;
+        match sent.is_none_or(|sent| self.signs.accepted(sent.at, self.clock.now(), session)) {
+            true => outcome,
+            false => Renewed::Refused,
+        }
     }
 
     /// A renewal beside a join has ended. One that failed tells nothing: the commit may yet be answered.
@@ -363,6 +393,9 @@ impl KafkaMember {
                 if matches!(input, Input::Lost { .. }) {
                     self.revoking = None;
                 }
+                if matches!(input, Input::Lost { .. } | Input::Assigned { .. }) {
+                    self.signs.begin();
+                }
                 Some(input)
             }
             Happened::Revoking(list) if self.client.context.is_out.load(Ordering::SeqCst) => {
@@ -372,7 +405,14 @@ impl KafkaMember {
             Happened::Revoking(list) => Some(self.wanted_back(list)),
             Happened::Committed(id, outcome) => {
                 self.unanswered = 0;
-                Some(self.committed(id, outcome))
+                let outcome = self.kept(id, outcome);
+                let input = self.committed(id, outcome);
+                if let (Input::Renewed { outcome: Renewed::Accepted, .. }, Some(sent)) =
+                    (&input, self.sent.filter(|sent| sent.id == id))
+                {
+                    self.client.context.membership().confirm(sent.membership);
+                }
+                Some(input)
             }
             Happened::Proved(id, outcome) => self.proved(id, outcome),
         }
@@ -438,7 +478,7 @@ impl Member for KafkaMember {
 
     fn abandon(&mut self, id: RequestId) {
         // A claim that does not come through: perhaps nobody's would.
-        if self.sent.is_none_or(|(renewal, _)| renewal != id) {
+        if self.sent.is_none_or(|sent| sent.id != id) {
             self.ask_who_serves();
         }
     }

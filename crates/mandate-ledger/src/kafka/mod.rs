@@ -2,8 +2,10 @@
 //!
 //! What proves ownership in exclusive mode is an offset commit: the coordinator refuses one of a member or generation that it has
 //! replaced, in the classic protocol and in the consumer protocol (KIP-848, where generations are member epochs). A fetch
-//! carries no membership, so nothing is fetched. Commits of the consumer protocol do not extend the session; nothing rests on that,
-//! because the next owner waits from its assignment on.
+//! carries no membership, so nothing is fetched. Plain commits of the classic protocol extend the session; those of the consumer
+//! protocol, and those in transactions, do not. How long anyone waits does not rest on that, because the next owner waits from
+//! its assignment on. One thing does: that a member was kept between two renewals that were accepted less than a session apart is so
+//! because the coordinator has heard of it in between, by a commit or by a heartbeat, or has not removed it.
 //!
 //! Commits also carry [marks](mandate_proto::neli::Mark) for the next owner, as an offset and its metadata. An owner says that its
 //! term is over before it gives a partition back; where it could not, because it was killed, or was thrown out while its last
@@ -20,13 +22,14 @@ mod durability;
 pub mod groups;
 mod mark;
 mod member;
+mod membership;
 mod prover;
 mod reading;
 mod size;
 mod topic;
 
 use mandate_proto::identity::Lifetime;
-use mandate_proto::neli::Grants;
+use mandate_proto::neli::{Grants, Plan};
 
 pub use config::{KafkaConfig, Protocol};
 pub use member::KafkaMember;
@@ -62,7 +65,7 @@ impl Ledger for KafkaLedger {
         self.config.grants()
     }
 
-    fn member(&self, _life: Lifetime) -> Result<KafkaMember, LedgerError> {
-        KafkaMember::new(&self.config)
+    fn member(&self, _life: Lifetime, plan: &Plan) -> Result<KafkaMember, LedgerError> {
+        KafkaMember::new(&self.config, plan.threshold())
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mandate_proto::identity::Lifetime;
-use mandate_proto::neli::{Grants, Input, Request, RequestId};
+use mandate_proto::neli::{Grants, Input, Plan, Request, RequestId};
 use mandate_proto::time::{Instant, WallTime};
 use mandate_runtime::clock::Clock;
 use tokio::sync::Notify;
@@ -141,7 +141,7 @@ impl Ledger for MemoryLedger {
         self.shared.state().broker.grants(session, heartbeat, barrier)
     }
 
-    fn member(&self, life: Lifetime) -> Result<MemoryMember, LedgerError> {
+    fn member(&self, life: Lifetime, _: &Plan) -> Result<MemoryMember, LedgerError> {
         let wakes = Arc::new(Notify::new());
         let mailbox =
             Mailbox { replies: VecDeque::new(), wakes: wakes.clone(), is_cut: [false; 2] };

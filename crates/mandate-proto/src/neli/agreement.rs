@@ -6,14 +6,20 @@
 //! the whole group before it leads.
 //!
 //! 1. **Mark first, then look.** A member leads when its own mark is on the ledger and a look that was asked for *after that* shows
-//!    no mark of another layout. Of two that begin at once, at least one sees the other: whichever look came second.
+//!    that mark, and none of another layout. Of two that begin at once, at least one sees the other: whichever look came second.
+//!    A look that does not show the member's own mark says nothing, because it may miss others' for the same reason: a ledger may
+//!    accept a renewal before whoever looks sees its marks (Kafka, in a transaction). Then the member looks again.
 //!    Who leads something already has looked, and nobody can have begun since: it does not look again.
 //! 2. **A mark of another layout stays until its owner has ended.** Whoever is assigned its partition next puts a mark of its own
 //!    there only when the threshold of the former owner is over, counted as for [its own leadership](super::succession).
-//! 3. **Who leads stands.** If another layout leads, a newcomer gives its partitions back and stays out of the group for as long as it
-//!    sees that layout renew. If the member's own layout leads somewhere, marks of others that only want to lead are none of
+//! 3. **Who leads stands.** A newcomer looks before it first joins. If another layout leads, it stays out of the group for as long as it
+//!    sees that layout renew; if it sees that only later, it gives its partitions back. If the member's own layout leads somewhere, marks of others that only want to lead are none of
 //!    its business: they will see that, too. If nobody leads, the smaller layout stays and the greater goes, so that
 //!    somebody leads.
+//! 4. **A mark of the dead keeps nobody from leading.** Every renewal of a holder changes one of its marks. If none of them has changed for
+//!    twice as long as the holder counts on a renewal, it leads no more, and its marks are ignored. This is for marks that nobody of this
+//!    layout can replace: on a partition without a broker, or on one that this layout does not count. Twice, because the last
+//!    renewal may have been accepted and not be seen yet.
 //!
 //! Assumed, as for different thresholds: the ledger's answer is not an old one. Rejected: the owner of partition 0 as the one who decides for
 //! all, because a newcomer that is assigned it would depose everyone; a group protocol name for each layout, which the coordinator itself
@@ -32,8 +38,14 @@ use super::membership::Stay;
 use super::proving::Renewal;
 use super::seat::Seat;
 use super::{Fx, Member};
-use crate::identity::Term;
+use crate::identity::{MemberId, Term};
 use crate::time::Instant;
+
+/// So many times in an interval a member looks for its own mark.
+const LOOKS_IN_INTERVAL: u32 = 4;
+
+/// A holder whose marks have not changed for so many times as long as it counts on a renewal leads no more.
+const STILL_FOR: u32 = 2;
 
 /// What a member knows of those who go by another layout.
 #[derive(Clone, Debug)]
@@ -49,6 +61,20 @@ pub(super) struct Agreeing {
     /// How often in succession this member has given way. It rests longer each time, or members of three layouts that
     /// come and go would keep each other from leading.
     pub(super) gave_way: u32,
+    /// Holders of another layout whose marks were there at the last look.
+    holders: Vec<Stillness>,
+}
+
+/// What a holder's marks say, and since when they have said that.
+#[derive(Clone, Debug)]
+struct Stillness {
+    member: MemberId,
+    agreement: Agreement,
+    /// Which renewal left the mark of which partition.
+    renewals: Vec<(Partition, Term, u64)>,
+    /// The longest that one of them says.
+    lease: Duration,
+    since: Instant,
 }
 
 /// Another layout.
@@ -66,7 +92,25 @@ struct Found {
 
 impl Agreeing {
     pub(super) fn new(now: Instant) -> Self {
-        Agreeing { found: None, next_look: now, other_size: None, is_settled: false, gave_way: 0 }
+        Agreeing {
+            found: None,
+            next_look: now,
+            other_size: None,
+            is_settled: false,
+            gave_way: 0,
+            holders: Vec::new(),
+        }
+    }
+}
+
+impl Stillness {
+    fn is_of(&self, holder: &Holder) -> bool {
+        (self.member, self.agreement) == (holder.member, holder.agreement)
+    }
+
+    fn says_the_same_as(&self, other: &Stillness) -> bool {
+        let what = |one: &Stillness| (one.member, one.agreement, one.lease);
+        what(self) == what(other) && self.renewals == other.renewals
     }
 }
 
@@ -125,6 +169,7 @@ impl Member {
     pub(super) fn is_look_due(&self) -> Option<Instant> {
         let is_found = self.agreeing.found.is_some();
         let wanted = match (self.stay, self.plan.mode) {
+            (Stay::Arriving, _) => true,
             (Stay::Resting { .. }, _) => is_found,
             (Stay::Member, Mode::NonExclusive) => is_found || self.is_marked(),
             (Stay::Member, Mode::Exclusive) => {
@@ -163,6 +208,7 @@ impl Member {
         now: Instant,
         effects: &mut Fx,
     ) {
+        self.watch_holders(marks, now);
         let ours = self.plan.agreement();
         let leads = |mark: &Mark| match mark {
             Mark::Held { holder: Some(holder), .. } => holder.agreement == ours && holder.leads,
@@ -173,11 +219,69 @@ impl Member {
             .iter()
             .filter_map(|(partition, mark)| Some((*partition, is_foreign(mark, ours)?)))
             .filter(|(_, (holder, _))| holder.leads || !we_lead)
+            .filter(|(_, (holder, _))| !self.is_still(holder, now))
             .collect();
-        if foreign.is_empty() {
-            return self.agrees(&confirmed, was_marked, now, effects);
+        if !foreign.is_empty() {
+            return self.disagrees(&foreign, now, effects);
         }
-        self.disagrees(&foreign, now, effects);
+        let is_shown = |partition: Partition, term: Term| {
+            marks.iter().any(|(of, mark)| *of == partition && self.is_own(mark, term))
+        };
+        let shown: Vec<_> = confirmed
+            .iter()
+            .copied()
+            .filter(|(partition, term)| is_shown(*partition, *term))
+            .collect();
+        let is_marked = was_marked
+            && self.plan.mode == Mode::NonExclusive
+            && marks.iter().any(|(_, mark)| self.is_own(mark, Term::NONE));
+        let is_complete = shown.len() == confirmed.len();
+        self.agrees(&shown, is_marked, now, effects);
+        if self.plan.mode == Mode::Exclusive && !is_complete {
+            // Not at once: the ledger takes its time to show it.
+            self.agreeing.next_look = now + self.plan.interval / LOOKS_IN_INTERVAL;
+        }
+    }
+
+    /// Whether this member left a mark, for this claim.
+    fn is_own(&self, mark: &Mark, claim: Term) -> bool {
+        match mark {
+            Mark::Held { term, holder: Some(holder), .. } => {
+                let own = (self.plan.me, self.plan.agreement());
+                (holder.member, holder.agreement) == own && *term == claim
+            }
+            _ => false,
+        }
+    }
+
+    /// Keeps in mind what marks of other layouts say, and since when.
+    fn watch_holders(&mut self, marks: &[(Partition, Mark)], now: Instant) {
+        let ours = self.plan.agreement();
+        let mut seen: Vec<Stillness> = Vec::new();
+        for (partition, mark) in marks {
+            let Some((holder, lease)) = is_foreign(mark, ours) else { continue };
+            let Holder { member, agreement, renewal, .. } = holder;
+            let (Mark::Held { term, .. } | Mark::Over { term }) = *mark;
+            let place = seen.iter().position(|one| one.is_of(&holder)).unwrap_or(seen.len());
+            if place == seen.len() {
+                let renewals = Vec::new();
+                seen.push(Stillness { member, agreement, renewals, lease, since: now });
+            }
+            let one = &mut seen[place];
+            one.renewals.push((*partition, term, renewal));
+            one.lease = one.lease.max(lease);
+        }
+        for one in &mut seen {
+            let same = self.agreeing.holders.iter().find(|before| before.says_the_same_as(one));
+            one.since = same.map_or(now, |before| before.since);
+        }
+        self.agreeing.holders = seen;
+    }
+
+    /// Whether the holder of a mark has renewed nothing for so long that it leads no more.
+    fn is_still(&self, holder: &Holder, now: Instant) -> bool {
+        let found = self.agreeing.holders.iter().find(|one| one.is_of(holder));
+        found.is_some_and(|one| one.since + self.grace_after(one.lease) * STILL_FOR <= now)
     }
 
     fn agrees(
@@ -241,6 +345,11 @@ impl Member {
         if let Some(found) = &mut self.agreeing.found {
             found.since = now;
         }
+    }
+
+    /// Whether members of another layout were seen to lead.
+    pub(super) fn is_led_by_others(&self) -> bool {
+        self.agreeing.found.as_ref().is_some_and(|found| found.leads)
     }
 
     /// When it gives way to another layout. Until then its marks, and those of others that were assigned something at the same

@@ -27,34 +27,44 @@ fn confirmed() -> Subject {
 }
 
 impl Subject {
-    /// Plays the ledger until then: renewals are taken, claims land, looks show these marks.
+    /// Plays the ledger until then: renewals are taken, claims land, looks show these marks. When partition 0 is led.
     fn play(
         &mut self,
         until: u64,
+        marks: impl FnMut(u64) -> Vec<(Partition, Mark)>,
+    ) -> Option<u64> {
+        self.play_from(2, until, marks)
+    }
+
+    fn play_from(
+        &mut self,
+        from: u64,
+        until: u64,
         mut marks: impl FnMut(u64) -> Vec<(Partition, Mark)>,
     ) -> Option<u64> {
-        let mut offset = 20;
-        for millis in 2..=until {
-            self.wait_until(millis);
-            while self.asked.iter().any(|one| matches!(one, Request::Renew { .. })) {
-                let id = self.renewal();
-                self.tell(Input::Renewed { id, outcome: Renewed::Accepted }, millis);
-            }
-            while let Some(place) =
-                self.asked.iter().position(|one| matches!(one, Request::Inspect { .. }))
-            {
-                let Request::Inspect { id, .. } = self.asked.remove(place) else { unreachable!() };
-                self.tell(Input::Inspected { id, marks: Some(marks(millis)) }, millis);
-            }
-            while self.asked.iter().any(|one| matches!(one, Request::Publish { .. })) {
-                offset += 1;
-                self.append_behind_others(offset, millis);
-            }
-            if self.leads(P0, millis) {
-                return Some(millis);
-            }
+        (from..=until).find(|millis| {
+            self.serve(*millis, &marks(*millis));
+            self.leads(P0, *millis)
+        })
+    }
+
+    /// What was asked for by then is answered.
+    fn serve(&mut self, millis: u64, marks: &[(Partition, Mark)]) {
+        self.wait_until(millis);
+        while self.asked.iter().any(|one| matches!(one, Request::Renew { .. })) {
+            let id = self.renewal();
+            self.tell(Input::Renewed { id, outcome: Renewed::Accepted }, millis);
         }
-        None
+        while let Some(place) =
+            self.asked.iter().position(|one| matches!(one, Request::Inspect { .. }))
+        {
+            let Request::Inspect { id, .. } = self.asked.remove(place) else { unreachable!() };
+            let marks = Some(self.shown(marks));
+            self.tell(Input::Inspected { id, marks }, millis);
+        }
+        while self.asked.iter().any(|one| matches!(one, Request::Publish { .. })) {
+            self.append_behind_others(20 + millis, millis);
+        }
     }
 
     fn disagrees(&self) -> Vec<(Agreement, bool)> {
@@ -95,22 +105,108 @@ fn a_layout_that_leads_another_partition_keeps_a_newcomer_from_leading() {
 fn a_newcomer_comes_back_when_the_other_layout_renews_no_more() {
     let mut subject = confirmed();
     subject.looked(&[(P1, mark(MORE, true, 1))], 2);
-    assert_eq!(subject.play(1500, |_| vec![(P1, mark(MORE, true, 2))]), None);
+    // For long enough to be given way to.
+    let renewed = |millis: u64| vec![(P1, mark(MORE, true, millis.min(600)))];
+    assert_eq!(subject.play(1500, renewed), None);
     let joins = subject.asked.iter().filter(|one| **one == Request::Join).count();
     assert_eq!(joins, 2);
+    assert!(subject.told.contains(&Event::Agrees), "its marks stand still");
     // Both are assigned to it now. The mark of the former owner stays until its threshold is over.
     subject.tell(Input::Assigned { partitions: vec![P0, P1] }, 1500);
-    let left = subject.play(1590, |_| vec![(P1, mark(MORE, true, 2))]);
-    assert_eq!(left, None);
-    let is_renewed = |subject: &Subject| subject.member.seats[1].until.is_some();
-    assert!(!is_renewed(&subject), "the mark is still needed");
-    let mut is_replaced = false;
-    let led = subject.play(1800, |millis| {
-        is_replaced |= millis > 1610;
-        if is_replaced { vec![] } else { vec![(P1, mark(MORE, true, 2))] }
-    });
-    assert!(led.is_some_and(|millis| millis > 1602), "{led:?}");
+    let is_marked = |subject: &Subject| subject.member.seats[1].marked.is_some();
+    let left_behind = [(P1, mark(MORE, true, 600))];
+    (1500..1590).for_each(|millis| subject.serve(millis, &left_behind));
+    assert!(!is_marked(&subject), "the mark is still needed");
+    (1590..1640).for_each(|millis| subject.serve(millis, &left_behind));
+    assert!(is_marked(&subject));
+}
+
+/// A transaction is accepted before whoever looks sees what it wrote: others' marks may be missing for the same reason.
+#[test]
+fn a_look_that_does_not_show_the_members_own_mark_is_made_again() {
+    let mut subject = confirmed();
+    subject.looked_at(&[], 2);
+    assert!(!subject.leads(P0, 2), "it may have missed others, too");
+    subject.wait_until(20);
+    subject.looked_at(&[(P0, mark(subject.member.plan().agreement(), true, 1))], 20);
+    assert!(!subject.leads(P0, 20), "nor is the mark of another its own");
+    subject.wait_until(40);
+    subject.looked(&[], 40);
+    assert!(subject.leads(P0, 40));
+}
+
+#[test]
+fn a_non_exclusive_member_does_not_go_on_before_it_sees_its_own_mark() {
+    let mut subject = Subject::on(config(Mode::NonExclusive), grants());
+    subject.assign(P0, 1);
+    let theirs = mark(subject.member.plan().agreement(), true, 1);
+    // Its own is never shown: another of its layout has the place.
+    assert_eq!(non_exclusive(&mut subject, 500, |_| vec![(P0, theirs)]), None);
+    assert_eq!(subject.disagrees(), []);
+}
+
+/// Whoever led there is gone, and nobody can put another mark in its place: nobody of this layout has the partition, it has no
+/// broker, or this layout does not count so many.
+#[test]
+fn a_mark_that_nobody_can_replace_keeps_nobody_from_leading_once_its_holder_stands_still() {
+    let beyond = Partition::new(7);
+    for (partition, agreement) in [(P1, FEWER), (beyond, MORE)] {
+        let mut subject = confirmed();
+        subject.tell(Input::Unserved { partitions: vec![P1] }, 1);
+        let left_behind = vec![(partition, mark(agreement, true, 5))];
+        subject.looked(&left_behind, 2);
+        assert!(!subject.leads(P0, 2), "its holder may live");
+        let led = subject.play(2000, |_| left_behind.clone());
+        let twice_its_lease = 2 + 2 * 100;
+        assert!(led.is_some_and(|millis| millis > twice_its_lease), "{led:?}");
+        assert!(!subject.told.contains(&Event::Left), "nobody leaves for the dead");
+    }
+}
+
+#[test]
+fn a_holder_that_renews_any_of_its_marks_lives() {
+    let mut subject = confirmed();
+    let unmoved = mark(MORE, true, 5);
+    let marks = |millis| vec![(P1, unmoved), (Partition::new(3), mark(MORE, true, millis / 90))];
+    subject.looked(&marks(2), 2);
+    assert_eq!(subject.play(3000, marks), None);
+}
+
+fn joins(subject: &Subject) -> usize {
+    subject.asked.iter().filter(|one| **one == Request::Join).count()
+}
+
+/// Were it to join first, the partitions that it is handed would have no leader until it has given them back.
+#[test]
+fn a_newcomer_does_not_join_while_another_layout_leads_and_renews() {
+    let mut subject = Subject::arriving(config(Mode::Exclusive), grants());
+    assert_eq!(joins(&subject), 0, "it looks first");
+    assert!(subject.member.waiting_since().is_some(), "it is not ready");
+    subject.looked(&[(P1, mark(MORE, true, 1))], 2);
+    assert_eq!(subject.disagrees(), [(MORE, true)]);
+    assert_eq!(subject.play(3000, |millis| vec![(P1, mark(MORE, true, millis))]), None);
+    assert_eq!(joins(&subject), 0);
+    let led = subject.play_from(3001, 3500, |_| vec![(P1, Mark::Over { term: Term::new(3) })]);
+    assert_eq!((led, joins(&subject)), (None, 1), "they have ended");
     assert!(subject.told.contains(&Event::Agrees));
+}
+
+#[test]
+fn a_newcomer_joins_where_another_layout_only_wants_to_lead_or_the_look_fails() {
+    let mut subject = Subject::arriving(config(Mode::Exclusive), grants());
+    subject.looked(&[(P1, mark(FEWER, false, 1))], 2);
+    assert_eq!(joins(&subject), 1);
+    let mut subject = Subject::arriving(config(Mode::Exclusive), grants());
+    let Some(Request::Inspect { id, .. }) = subject.asked.pop() else { unreachable!() };
+    subject.tell(Input::Inspected { id, marks: None }, 1);
+    assert_eq!(joins(&subject), 1);
+    let mut subject = Subject::arriving(config(Mode::Exclusive), grants());
+    subject.wait_until(150);
+    assert_eq!(joins(&subject), 1, "no answer came");
+    let mut subject = Subject::arriving(config(Mode::Exclusive), grants());
+    subject.tell(Input::Leave, 1);
+    subject.looked(&[], 2);
+    assert_eq!(joins(&subject), 0, "it was to end meanwhile");
 }
 
 #[test]
@@ -180,21 +276,26 @@ fn an_exclusive_member_does_not_lead_beside_a_non_exclusive_one_nor_the_other_wa
     let exclusive = subject.member.plan().agreement();
     let mut subject = Subject::on(config(Mode::NonExclusive), grants());
     subject.assign(P0, 1);
-    let led = non_exclusive(&mut subject, 500, &[(P1, mark(exclusive, true, 1))]);
+    let led = non_exclusive(&mut subject, 500, |millis| vec![(P1, mark(exclusive, true, millis))]);
     assert_eq!(led, None);
     assert_eq!(subject.disagrees(), [(exclusive, true)]);
     let mut subject = Subject::on(config(Mode::NonExclusive), grants());
     subject.assign(P0, 1);
-    assert!(non_exclusive(&mut subject, 500, &[]).is_some(), "alone, it leads");
+    assert!(non_exclusive(&mut subject, 500, |_| vec![]).is_some(), "alone, it leads");
     // An exclusive one has come, and leads: it sees that within a session.
-    assert_eq!(non_exclusive(&mut subject, 900, &[(P1, mark(exclusive, true, 1))]), Some(501));
+    let led = non_exclusive(&mut subject, 900, |millis| vec![(P1, mark(exclusive, true, millis))]);
+    assert_eq!(led, Some(501));
     let until = 901 + 600;
     subject.wait_until(until);
     assert!(!subject.leads(P0, until), "it lapses by time");
 }
 
 /// Plays a ledger with records, too; when it leads first.
-fn non_exclusive(subject: &mut Subject, until: u64, marks: &[(Partition, Mark)]) -> Option<u64> {
+fn non_exclusive(
+    subject: &mut Subject,
+    until: u64,
+    marks: impl Fn(u64) -> Vec<(Partition, Mark)>,
+) -> Option<u64> {
     let begin = if subject.leads(P0, 500) { 501 } else { 2 };
     let mut led = None;
     for millis in begin..=until {
@@ -205,11 +306,12 @@ fn non_exclusive(subject: &mut Subject, until: u64, marks: &[(Partition, Mark)])
                     let outcome = Published::Appended { offset: millis, stamp: stamp(millis) };
                     subject.tell(Input::Published { id, outcome }, millis);
                 }
-                Request::Renew { id, .. } => {
+                Request::Renew { id, marks } => {
+                    subject.kept.extend(marks);
                     subject.tell(Input::Renewed { id, outcome: Renewed::Accepted }, millis);
                 }
                 Request::Inspect { id, .. } => {
-                    let marks = Some(marks.to_vec());
+                    let marks = Some(subject.shown(&marks(millis)));
                     subject.tell(Input::Inspected { id, marks }, millis);
                 }
                 _ => {}

@@ -26,6 +26,9 @@ pub(super) const MAX_REST: u32 = 1 << REST_DOUBLINGS;
 /// Whether a member is in the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stay {
+    /// It has not joined yet: first it looks whether another layout leads. A newcomer that joined and then looked would be handed partitions that
+    /// nobody leads until it has given them back.
+    Arriving,
     /// It is, or tries to be.
     Member,
     /// It goes as soon as its work has ended, or then at the latest.
@@ -46,7 +49,7 @@ impl Member {
         effects.push(Effect::Ask(Request::Join));
     }
 
-    fn waits_since(&mut self, now: Instant) {
+    pub(super) fn waits_since(&mut self, now: Instant) {
         self.waiting = Some((now, now + self.plan.stuck_after()));
     }
 
@@ -182,12 +185,13 @@ impl Member {
         }
     }
 
-    /// Work that takes too long is not waited for.
+    /// Work that takes too long is not waited for. The next owner is not told that the term is over, and waits: it may not
+    /// be needed, but nothing is said of work that still runs.
     pub(super) fn release_overrun(&mut self, now: Instant, effects: &mut Fx) {
         for partition in self.partitions() {
             let seat = self.seat_mut(partition);
             if let Some((barrier, _)) = seat.wanted.filter(|(_, by)| *by <= now) {
-                seat.work = Work::None;
+                seat.overrun();
                 effects.push(Effect::Tell(Event::DrainOverran { partition }));
                 self.release(barrier, vec![partition], now, effects);
             }
@@ -207,7 +211,7 @@ impl Member {
                 self.stay = Stay::Going { by: now + self.plan.drain, for_good };
             }
             Stay::Going { by, .. } if for_good => self.stay = Stay::Going { by, for_good },
-            Stay::Resting { .. } if for_good => self.stay = Stay::Left,
+            Stay::Arriving | Stay::Resting { .. } if for_good => self.stay = Stay::Left,
             _ => {}
         }
     }
@@ -223,7 +227,8 @@ impl Member {
                 }
                 for partition in self.partitions() {
                     let seat = self.seat_mut(partition);
-                    if core::mem::take(&mut seat.work) == Work::Ending {
+                    if seat.work == Work::Ending {
+                        seat.overrun();
                         effects.push(Effect::Tell(Event::DrainOverran { partition }));
                     }
                 }
@@ -245,7 +250,21 @@ impl Member {
                     self.join(now, effects);
                 }
             },
-            Stay::Member | Stay::Resting { .. } | Stay::Left => {}
+            Stay::Arriving | Stay::Member | Stay::Resting { .. } | Stay::Left => {}
+        }
+    }
+
+    /// It has looked for the first time, or could not: it joins, unless another layout leads.
+    pub(super) fn arrive(&mut self, now: Instant, effects: &mut Fx) {
+        if self.stay == Stay::Arriving {
+            self.stay = match self.is_led_by_others() {
+                true => Stay::Resting { until: now },
+                false => Stay::Member,
+            };
+            self.waiting = None;
+            if self.takes_part() {
+                self.join(now, effects);
+            }
         }
     }
 

@@ -57,8 +57,7 @@
 //! 15. **On a ledger that does not fence but hands records to the owner only**, a record of the member's own is the
 //!     proof, dated from its sending. Only those: no other clock has to be trusted. Everyone waits, because nothing tells
 //!     who had it before.
-//!
-//! 15. **A renewal proves that the ledger has kept the member since the one before, if that is less than a session ago.**
+//! 16. **A renewal proves that the ledger has kept the member since the one before, if that is less than a session ago.**
 //!     After a longer silence, or a refusal, others may have had the partition: the assignment counts from then on anew,
 //!     and so does what earlier owners are waited for. Clients come back by themselves, and not all of them say so.
 //!
@@ -158,7 +157,7 @@ impl Member {
             requests: 0,
             epochs: 0,
             seats: vec![Seat::default(); plan.grants.partitions.get() as usize],
-            stay: Stay::Member,
+            stay: if plan.marks() { Stay::Arriving } else { Stay::Member },
             waiting: None,
             renewal: None,
             next_renewal: now,
@@ -173,7 +172,10 @@ impl Member {
             agreeing: Agreeing::new(now),
             plan,
         };
-        member.join(now, effects);
+        match member.takes_part() {
+            true => member.join(now, effects),
+            false => member.waits_since(now),
+        }
         member.advance(now, effects);
         member
     }
@@ -316,7 +318,7 @@ impl Machine for Member {
     fn deadline(&self) -> Option<Instant> {
         let stay = match self.stay {
             Stay::Left => return None,
-            Stay::Member => None,
+            Stay::Arriving | Stay::Member => None,
             Stay::Going { by, .. } => Some(by),
             Stay::Resting { until } => Some(until),
         };

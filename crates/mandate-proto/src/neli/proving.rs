@@ -132,12 +132,14 @@ impl Member {
 
     /// A renewal that was sent then was accepted: has the ledger kept this member all the time? It gives up whoever it
     /// has not heard of for a session, and some clients come back by themselves and say nothing (librdkafka, with a static
-    /// name). So after a session without a renewal others may have had the partitions, and what was claimed is void.
+    /// name). So after a session without a renewal others may have had the partitions, and what was claimed is void. The same
+    /// after a refusal: when the client came back, nobody knows, and others may have had the partitions until this renewal.
     fn prove_stay(&mut self, sent: Instant, now: Instant, effects: &mut Fx) {
         let session = self.plan.session_at_least();
         for partition in self.partitions() {
             let Some(assignment) = self.seat_mut(partition).kept() else { continue };
-            if now >= assignment.proved + session {
+            let was_refused = core::mem::take(&mut self.seat_mut(partition).was_refused);
+            if was_refused || now >= assignment.proved + session {
                 self.end(partition, Loss::Lost, effects);
                 self.start_over(partition, now);
             } else if let Some(assignment) = &mut self.seat_mut(partition).assigned {
@@ -147,14 +149,16 @@ impl Member {
     }
 
     /// The ledger has gone on without this member, or with another generation of the group: whatever was
-    /// claimed before is void, and others may have had what was assigned. If a partition is still ours, a new claim
-    /// can be confirmed.
+    /// claimed before is void, and others may have had what was assigned, and may have it until a renewal is accepted again. If a
+    /// partition is still ours then, a new claim can be confirmed.
     fn refused(&mut self, now: Instant, effects: &mut Fx) {
         for partition in self.partitions() {
             self.end(partition, Loss::Fenced, effects);
             self.start_over(partition, now);
             let interval = self.plan.interval;
-            self.seat_mut(partition).not_before = now + interval;
+            let seat = self.seat_mut(partition);
+            seat.not_before = now + interval;
+            seat.was_refused = true;
         }
     }
 

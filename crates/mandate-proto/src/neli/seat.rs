@@ -74,6 +74,8 @@ pub(super) struct Seat {
     pub(super) agreed: Option<Term>,
     /// The ledger has said that nobody can publish there.
     pub(super) is_unserved: bool,
+    /// A renewal was refused since the assignment began, and none was accepted since.
+    pub(super) was_refused: bool,
 }
 
 impl Seat {
@@ -91,6 +93,12 @@ impl Seat {
         self.over.next().is_some_and(|next| claim <= next)
     }
 
+    /// Work goes on though nobody waits for it any more: nothing is said of what is over.
+    pub(super) fn overrun(&mut self) {
+        self.work = Work::None;
+        self.has_claimed = false;
+    }
+
     /// Forgets the assignment, and what was proved in it.
     pub(super) fn give_up(&mut self) {
         self.assigned = None;
@@ -102,5 +110,6 @@ impl Seat {
         self.agreed = None;
         self.marked = None;
         self.is_unserved = false;
+        self.was_refused = false;
     }
 }

@@ -76,7 +76,7 @@ impl Member {
         let Some(inspection) = self.inspection.take_if(|inspection| inspection.id == id) else {
             return;
         };
-        let Some(marks) = marks else { return self.inspection_failed(false, effects) };
+        let Some(marks) = marks else { return self.inspection_failed(false, now, effects) };
         self.inspect_failures = 0;
         for (partition, epoch) in inspection.covers {
             let kept = self.seat_mut(partition).kept();
@@ -101,6 +101,7 @@ impl Member {
         self.looked(marks, inspection.confirmed, now, effects);
         // What was assigned meanwhile is asked for at once.
         self.next_inspection = now;
+        self.arrive(now, effects);
     }
 
     /// Nobody leads under a term that is not above one that the ledger has kept a mark of: the partition has lost its end, or was
@@ -124,14 +125,15 @@ impl Member {
     pub(super) fn give_inspection_up(&mut self, now: Instant, effects: &mut Fx) {
         if let Some(given_up) = self.inspection.take_if(|inspection| inspection.gives_up <= now) {
             effects.push(Effect::Abandon { id: given_up.id });
-            self.inspection_failed(true, effects);
+            self.inspection_failed(true, now, effects);
         }
     }
 
-    fn inspection_failed(&mut self, unknown: bool, effects: &mut Fx) {
+    fn inspection_failed(&mut self, unknown: bool, now: Instant, effects: &mut Fx) {
         self.inspect_failures = self.inspect_failures.saturating_add(1);
         let (undertaking, times) = (Undertaking::Inspecting, self.inspect_failures);
         effects.push(Effect::Tell(Event::Failed { undertaking, times, unknown }));
+        self.arrive(now, effects);
     }
 
     /// From when on no earlier owner leads; `None` if that cannot be said yet.

@@ -10,11 +10,16 @@ use anyhow::Context;
 use mandate_conformance::actor::{self, Behaviour};
 #[cfg(feature = "kafka")]
 use mandate_conformance::cancellation::Handle;
+use mandate_conformance::history::now;
+use mandate_ledger::Change;
 use mandate_proto::identity::MemberId;
 use mandate_proto::oracle::Oracle;
 use mandate_proto::pole::member::Figures;
 use mandate_runtime::Election;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
 
+use super::chaos::lapses::line;
 use super::guarded::Writer;
 #[cfg(feature = "kafka")]
 use super::memory;
@@ -145,7 +150,23 @@ async fn on_ledger(args: &ActorArgs) -> anyhow::Result<()> {
     let member = started(&config).await?;
     let behaviour = args.behaviour(member.me());
     let election = member.election("0")?;
+    tokio::spawn(tell_changes(member.roles().changes()));
     Ok(actor::run(election, behaviour, async || member.shutdown().await).await?)
+}
+
+/// Tells of every partition that comes to be led and is led no more, for whoever reads the log.
+async fn tell_changes(mut changes: Receiver<Change>) {
+    loop {
+        match changes.recv().await {
+            Ok(change) => {
+                if let Some(line) = line(now(), &change.event) {
+                    eprintln!("{line}");
+                }
+            }
+            Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => return,
+        }
+    }
 }
 
 /// A member that finds no broker is started again, as whoever watches over processes would.

@@ -1,6 +1,6 @@
 //! The ledger engine under test: members on a Kafka that is there, or on a private one that is started for them.
 //!
-//! A group leads one role. Members of a private Kafka may go through relays, each with a listener of its own at every
+//! A group leads a role, or several on a partition each. Members of a private Kafka may go through relays, each with a listener of its own at every
 //! node: a client goes where a node says that the nodes are, so each node says to each member that it is at that
 //! member's relay.
 
@@ -39,10 +39,13 @@ const KAFKA: MemberId = MemberId::new(u32::MAX);
 /// What a broker grants that nobody has tuned: from here on a private one is left as it comes.
 const UNTUNED: Duration = Duration::from_secs(6);
 
+/// Sessions that a private one is tuned for, unless told.
+const TUNED: Duration = Duration::from_secs(1);
+
 /// Members of the largest group that any experiment on a private Kafka has.
 const LINES: u32 = 9;
 
-/// What a member leads; there is no other role.
+/// The role whose leader acts.
 const ROLE: &str = "0";
 
 /// What members elect on.
@@ -54,13 +57,12 @@ pub(crate) enum Base {
 }
 
 impl Base {
-    /// Starts a private one, for sessions of this length; with relays for members p1 to p`lines`.
-    pub(crate) fn launch(nodes: u16, session: Duration, lines: u32) -> anyhow::Result<Self> {
-        let tuned = if session < UNTUNED { ServerConfig::TUNED } else { ServerConfig::UNTUNED };
-        let config = ServerConfig { nodes, ..tuned };
+    /// Starts a private one; with relays for members p1 to p`lines`.
+    fn launch(config: &ServerConfig, lines: u32) -> anyhow::Result<Self> {
+        let nodes = config.nodes;
         let laid = (lines > 0).then(|| Lines::lay(usize::from(nodes), lines)).transpose()?;
         let lines = laid.as_ref().map(|(_, lines)| &lines[..]).unwrap_or_default();
-        let kafka = Mutex::new(Kafka::launch_with(&config, lines)?);
+        let kafka = Mutex::new(Kafka::launch_with(config, lines)?);
         Ok(Base::Private { kafka, lines: laid.map(|(lines, _)| lines) })
     }
 
@@ -105,10 +107,13 @@ pub(crate) struct OnLedgerArgs {
     /// Use the Kafka at these hosts and ports instead of a private one.
     #[arg(long, value_name = "HOST:PORT", env = "KAFKA_BROKERS")]
     brokers: Option<String>,
+    /// Start the private one with Kafka's own defaults: brokers that die are missed after 9s, and sessions are 6s at least.
+    #[arg(long, conflicts_with = "brokers")]
+    stock: bool,
     /// After this long without a sign of life a member is replaced. Below 6s the broker must be tuned for it; a
-    /// private one is.
-    #[arg(long, default_value = "1s", value_parser = positive_duration, value_name = "TIME")]
-    pub(crate) session: Duration,
+    /// private one is. Default: 1s, and 6s with --stock.
+    #[arg(long, value_parser = positive_duration, value_name = "TIME")]
+    session: Option<Duration>,
 }
 
 /// What a ledger is.
@@ -124,27 +129,48 @@ pub(crate) enum LedgerName {
 impl OnLedgerArgs {
     /// What leaders rely on, for reports.
     pub(crate) fn text(&self) -> String {
-        format!("exclusive, sessions of {}", readable(self.session))
+        format!("exclusive, sessions of {}", readable(self.session()))
     }
 
     /// What to write to have the same again.
     pub(crate) fn flags(&self) -> String {
         let kind = if self.kind == LedgerName::Memory { " --ledger memory" } else { "" };
-        format!("--engine ledger{kind} --session {}", one_word(self.session))
+        let stock = if self.stock { " --stock" } else { "" };
+        format!("--engine ledger{kind}{stock} --session {}", one_word(self.session()))
+    }
+
+    /// After which silence a member is replaced.
+    pub(crate) fn session(&self) -> Duration {
+        self.session.unwrap_or(if self.stock { UNTUNED } else { TUNED })
+    }
+
+    /// Starts a private Kafka for such sessions; with relays for members p1 to p`lines`.
+    pub(crate) fn launch(&self, nodes: u16, lines: u32) -> anyhow::Result<Base> {
+        let config = match self.stock {
+            true => ServerConfig::STOCK,
+            false if self.session() < UNTUNED => ServerConfig::TUNED,
+            false => ServerConfig::UNTUNED,
+        };
+        anyhow::ensure!(
+            !self.stock || self.session() >= UNTUNED,
+            "Kafka with its own defaults grants no sessions below {}: leave --session or --stock out",
+            readable(UNTUNED)
+        );
+        Base::launch(&ServerConfig { nodes, ..config }, lines)
     }
 
     /// Members that lead one role; with ways that can be cut, if they are needed and Kafka is a private one.
     pub(crate) fn subject(&self, with_cables: bool) -> anyhow::Result<OnLedger> {
         let base = match &self.brokers {
             Some(brokers) => Base::Named(brokers.clone()),
-            None => Base::launch(1, self.session, if with_cables { LINES } else { 0 })?,
+            None => self.launch(1, if with_cables { LINES } else { 0 })?,
         };
         Ok(self.on(base, NonZeroU32::MIN))
     }
 
     /// Members on this one.
     pub(crate) fn on(&self, base: Base, partitions: NonZeroU32) -> OnLedger {
-        let (mode, session) = (ModeName::Exclusive, self.session);
+        let (mode, session) = (ModeName::Exclusive, self.session());
         let base = Arc::new(base);
         OnLedger { base, mode, session, partitions, groups: 1, is_plain: false }
     }
@@ -155,7 +181,7 @@ impl OnLedgerArgs {
     }
 
     pub(crate) fn in_memory(&self) -> Option<InMemory> {
-        (self.kind == LedgerName::Memory).then_some(InMemory { session: self.session })
+        (self.kind == LedgerName::Memory).then_some(InMemory { session: self.session() })
     }
 }
 
@@ -172,7 +198,7 @@ pub(crate) struct OnLedger {
     pub(crate) base: Arc<Base>,
     pub(crate) mode: ModeName,
     pub(crate) session: Duration,
-    /// With several, partitions move among members when some come and go, also when the one that is led does not.
+    /// One for each role. With several, partitions move among members when some come and go, also when the first does not.
     pub(crate) partitions: NonZeroU32,
     /// How many disjoint groups the members are of, in turn: each has a leader.
     pub(crate) groups: u32,
@@ -189,7 +215,7 @@ impl OnLedger {
             brokers: self.base.reach(member)?,
             topic: None,
             partitions: Some(self.partitions),
-            roles: 1,
+            roles: self.partitions.get(),
             session: self.session,
             mode: self.mode,
             assignor: AssignorName::default(),
@@ -276,15 +302,21 @@ pub(crate) struct Actors {
 }
 
 impl Actors {
+    /// The group that a member is of.
+    pub(crate) fn group_of(&self, member: MemberId) -> String {
+        format!("{}-{}", self.group, member.get() % self.subject.groups)
+    }
+
     /// A command of this program for a member.
     fn run(&self, command: &[&str], member: MemberId) -> Command {
-        let OnLedger { base, mode, session, partitions, groups, .. } = &self.subject;
+        let OnLedger { base, mode, session, partitions, .. } = &self.subject;
         let mut run = Command::new(&self.program);
         run.args(command).args(["--topic", &format!("mandate-{}", self.group)]);
-        run.arg("--group").arg(format!("{}-{}", self.group, member.get() % groups));
+        run.arg("--group").arg(self.group_of(member));
         run.arg("--member").arg(member.to_string());
         run.arg("--brokers").arg(base.reach(member).expect("every member has its ways"));
         run.arg("--partitions").arg(partitions.to_string());
+        run.arg("--roles").arg(partitions.to_string());
         run.arg("--session").arg(format!("{}us", session.as_micros()));
         if *mode == ModeName::NonExclusive {
             run.args(["--mode", "non-exclusive"]);

@@ -153,7 +153,7 @@ impl EngineArgs {
         match self.engine {
             // A session, and the threshold that the next owner waits for.
             #[cfg(feature = "kafka")]
-            Engine::Ledger => self.ledger.session.mul_f64(1.5),
+            Engine::Ledger => self.ledger.session().mul_f64(1.5),
             _ => self.lease,
         }
     }
@@ -163,7 +163,7 @@ impl EngineArgs {
         match self.engine {
             // Members hear of a newcomer with their next heartbeats.
             #[cfg(feature = "kafka")]
-            Engine::Ledger => self.ledger.session,
+            Engine::Ledger => self.ledger.session(),
             _ => Duration::ZERO,
         }
     }

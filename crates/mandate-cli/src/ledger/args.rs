@@ -86,10 +86,10 @@ pub(crate) struct LedgerArgs {
     instance: Option<String>,
     /// For how long after the last renewal a member leads. A longer one survives more trouble of the brokers, and is waited
     /// for after a crash.
-    #[arg(long, value_parser = positive_duration, value_name = "TIME")]
+    #[arg(help_heading = HEADING, long, value_parser = positive_duration, value_name = "TIME")]
     threshold: Option<Duration>,
     /// Copies of a topic that is made. Default: as many as there are brokers, and 3 at most.
-    #[arg(long, value_name = "N")]
+    #[arg(help_heading = HEADING, long, value_name = "N")]
     replicas: Option<NonZeroU16>,
 }
 

@@ -20,21 +20,17 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 
 use super::ChaosArgs;
 use super::clock::Stepped;
-use super::ground::Ground;
+use super::ground::{Ground, Watched};
 use super::storm::{self, Kind, Phase, Strike, Target};
 use crate::groups::ledger::{Base, OnLedger};
 use crate::groups::sql::lock;
 use crate::ledger::ModeName;
 
-/// Partitions: fewer than members, so that some stand by, and more than one, so that some move when members come and
-/// go.
-const PARTITIONS: NonZeroU32 = NonZeroU32::new(3).unwrap();
-
 /// In seconds. Brokers go by the calendar themselves, when they connect to each other and in elections among them: set back by a minute,
 /// one that was restarted is no use for a minute, and the group with it. That is no fault of members; this is longer than they sleep.
 const LONGEST_STEP: i64 = 6;
 
-/// Where Kafka keeps what groups have committed: the leader of its one partition is the coordinator of all groups.
+/// Where Kafka keeps what groups have committed: the leader of a group's partition is its coordinator.
 const OFFSETS: &str = "__consumer_offsets";
 
 /// For the question who that is.
@@ -56,6 +52,8 @@ pub(super) struct Cluster {
     state: Mutex<State>,
     within: Duration,
     steps_clock: bool,
+    /// Whether some member leads nothing.
+    has_standbys: bool,
 }
 
 #[derive(Default)]
@@ -66,6 +64,8 @@ struct State {
     coordinator: usize,
     /// What members go by.
     plan: Option<Plan>,
+    /// The group's name, by which its coordinator is found.
+    group: String,
 }
 
 impl Cluster {
@@ -80,11 +80,13 @@ impl Cluster {
             args.groups == 1 || args.overlaps(),
             "--groups is for --mode non-exclusive"
         );
-        let base = Base::launch(args.nodes, ledger.session, args.members + storm::NEWCOMERS)?;
-        let subject = ledger.on(base, PARTITIONS);
+        let base = ledger.launch(args.nodes, args.members + storm::NEWCOMERS)?;
+        let roles = NonZeroU32::new(args.roles).context("there is a role")?;
+        let subject = ledger.on(base, roles);
         let subject = OnLedger { mode: args.mode, groups: args.groups, ..subject };
         let (within, steps_clock) = (args.within, args.step_clock);
-        Ok(Cluster { subject, state: Mutex::default(), within, steps_clock })
+        let has_standbys = args.roles < args.members / args.groups;
+        Ok(Cluster { subject, state: Mutex::default(), within, steps_clock, has_standbys })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -94,7 +96,7 @@ impl Cluster {
     /// The node that decides who is in which group.
     fn coordinator(&self) -> usize {
         let mut state = self.state();
-        if let Ok(node) = ask_for_coordinator(&self.subject.base.brokers()) {
+        if let Ok(node) = ask_for_coordinator(&self.subject.base.brokers(), &state.group) {
             state.coordinator = node;
         }
         state.coordinator
@@ -131,13 +133,23 @@ impl Cluster {
     }
 }
 
-fn ask_for_coordinator(brokers: &str) -> anyhow::Result<usize> {
+fn ask_for_coordinator(brokers: &str, group: &str) -> anyhow::Result<usize> {
     let client: BaseConsumer = ClientConfig::new().set("bootstrap.servers", brokers).create()?;
     let metadata = client.fetch_metadata(Some(OFFSETS), PATIENCE)?;
-    let partitions = metadata.topics().iter().flat_map(|topic| topic.partitions());
-    let leader = partitions.map(|partition| partition.leader()).find(|leader| *leader > 0);
+    let partitions: Vec<_> =
+        metadata.topics().iter().flat_map(|topic| topic.partitions()).collect();
+    let place = place_of(group, partitions.len());
+    let leader = partitions.iter().find(|one| one.id() == place).map(|one| one.leader());
+    let leader = leader.filter(|leader| *leader > 0);
     // Nodes are counted from 1.
     Ok(usize::try_from(leader.context("there is none at present")? - 1)?)
+}
+
+/// Which partition of its own topic Kafka keeps a group's commits in: the hash that Java has of its name.
+fn place_of(group: &str, partitions: usize) -> i32 {
+    let hash =
+        group.bytes().fold(0i32, |hash, byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte)));
+    hash.checked_abs().unwrap_or_default() % (partitions.max(1) as i32)
 }
 
 impl Subject for Cluster {
@@ -153,7 +165,8 @@ impl Subject for Cluster {
 
     fn group(&self, _: u32, _: &Path) -> Result<Box<dyn Members>, SetupError> {
         let actors = self.subject.actors()?;
-        self.state().plan = Some(actors.plan);
+        let mut state = self.state();
+        (state.plan, state.group) = (Some(actors.plan), actors.group_of(MemberId::new(1)));
         Ok(Box::new(actors))
     }
 
@@ -177,6 +190,9 @@ impl Ground for Cluster {
             // What strikes both groups is more than one failure.
             kinds.retain(|(kind, _)| !strikes_the_ledger(*kind) && *kind != Kind::Overload);
         }
+        if !self.has_standbys || self.overlaps() {
+            kinds.retain(|(kind, _)| *kind != Kind::Replace);
+        }
         if self.size() == 1 {
             // The coordinator is all there is.
             kinds.retain(|(kind, _)| *kind != Kind::CutCoordinator);
@@ -189,6 +205,12 @@ impl Ground for Cluster {
 
     fn groups(&self) -> u32 {
         self.subject.groups
+    }
+
+    /// In non-exclusive mode leadership outlasts the assignment, and ends by time whenever a partition has moved.
+    fn watched(&self) -> Option<Watched> {
+        let (partitions, session) = (self.subject.partitions.get(), self.subject.session);
+        (!self.overlaps()).then_some(Watched { partitions, session })
     }
 
     fn inflict(&self, strike: &Strike, member: MemberId) -> anyhow::Result<String> {
@@ -298,5 +320,18 @@ impl Drop for Overload {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Kafka does it: the absolute value of `String.hashCode`, and of the least number zero.
+    #[test]
+    fn a_groups_commits_are_where_kafka_keeps_them() {
+        assert_eq!(place_of("orders", 50), 31, "its hash is -1008770331");
+        assert_eq!(place_of("orders", 1), 0);
+        assert_eq!(place_of("", 50), 0);
     }
 }

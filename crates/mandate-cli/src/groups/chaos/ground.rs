@@ -8,6 +8,14 @@ use mandate_proto::identity::{MemberId, Term};
 
 use super::storm::{Kind, Phase, Strike};
 
+/// Partitions that members lead.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watched {
+    pub(super) partitions: u32,
+    /// After this long without a sign of life a member is replaced.
+    pub(super) session: Duration,
+}
+
 /// Where a group lives: a network and disks, or a database.
 pub(super) trait Ground: Subject {
     /// What can go wrong here, and how often of all.
@@ -28,6 +36,11 @@ pub(super) trait Ground: Subject {
     /// How many disjoint groups the members are of, in turn, each with a leader.
     fn groups(&self) -> u32 {
         1
+    }
+
+    /// What is watched besides acts, where members lead many partitions.
+    fn watched(&self) -> Option<Watched> {
+        None
     }
 
     /// Looks at what leaders have written here, if they do: the highest term. What must not be goes to

@@ -32,6 +32,7 @@ mod cluster;
 mod disk;
 pub(super) mod field;
 mod ground;
+pub(super) mod lapses;
 mod report;
 mod runner;
 mod server;
@@ -79,6 +80,11 @@ pub(crate) struct ChaosArgs {
     #[cfg(feature = "kafka")]
     #[arg(long, default_value_t = 3, value_parser = value_parser!(u16).range(1..=5), value_name = "N")]
     nodes: u16,
+    /// How many roles members lead, each on a partition of its own; on a ledger. Acts are those of the first; of all of them it is watched
+    /// who leads them.
+    #[cfg(feature = "kafka")]
+    #[arg(long, default_value_t = 3, value_parser = value_parser!(u32).range(1..=64), value_name = "N")]
+    roles: u32,
     /// Whether a role may have two leaders for a while when it changes hands; on a ledger. Then faults come one at a time,
     /// and what is judged is for how long there is no leader.
     #[cfg(feature = "kafka")]
@@ -130,7 +136,7 @@ impl ChaosArgs {
             ModeName::Exclusive => String::new(),
             ModeName::NonExclusive => format!(" --mode non-exclusive --groups {}", self.groups),
         };
-        format!(" --nodes {}{mode}", self.nodes)
+        format!(" --nodes {} --roles {}{mode}", self.nodes, self.roles)
     }
 
     /// Whether two may lead, and what is judged is for how long nobody does.

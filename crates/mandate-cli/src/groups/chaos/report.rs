@@ -9,6 +9,7 @@ use mandate_proto::identity::MemberId;
 use serde::Serialize;
 
 use super::ChaosArgs;
+use super::lapses::is_change;
 use super::runner::{Outcome, PhaseFigures, Runner};
 use super::storm::Kind;
 use super::warnings::distinct;
@@ -42,6 +43,8 @@ pub(super) struct Report {
     refused_writes: u64,
     /// Writes that leaders made to a table of their own, each in a transaction that checked its term.
     guarded_writes: u64,
+    /// How often a partition that did not move was led no more, where partitions are watched.
+    lapses: Option<usize>,
     /// What members told their operators, and how often.
     warnings: BTreeMap<String, usize>,
     outcome: &'static str,
@@ -60,6 +63,8 @@ struct Row {
     leader_changes: usize,
     /// The longest time without an act of a leader, in each phase.
     without_leader_ms: Spread,
+    /// How often a partition that did not move was led no more.
+    lapses: usize,
     /// From when all was healed until a leader acted.
     acted_ms: Spread,
     /// From healing until all followed one leader.
@@ -82,7 +87,8 @@ impl Report {
         let refused_writes = runner.group.refused_writes();
         let members = (1..=args.members).map(MemberId::new);
         let logs: Vec<_> = members.map(|member| runner.group.logged(member)).collect();
-        let warnings = distinct(logs.iter().map(String::as_str));
+        let said = logs.iter().flat_map(|log| log.lines()).filter(|line| !is_change(line));
+        let warnings = distinct(said);
         let guarded_writes = runner.ground.writes();
         let history = runner.group.history()?;
         let mut leaders = BTreeMap::new();
@@ -116,6 +122,10 @@ impl Report {
             acts,
             refused_writes,
             guarded_writes,
+            lapses: runner
+                .ground
+                .watched()
+                .map(|_| runner.phases.iter().map(|phase| phase.lapses).sum()),
             warnings,
             outcome,
             violations: evidence.map(|evidence| evidence.what.clone()).unwrap_or_default(),
@@ -165,6 +175,12 @@ impl Report {
                 self.guarded_writes
             );
         }
+        if let Some(lapses) = self.lapses {
+            let by: Vec<_> = self.results.iter().filter(|row| row.lapses > 0).collect();
+            let by: String =
+                by.iter().map(|row| format!("; {}: {}", row.fault, row.lapses)).collect();
+            let _ = writeln!(text, "{lapses} lapses of partitions that did not move{by}.");
+        }
         if !self.warnings.is_empty() {
             text += "\nWhat members told their operators, and how often:\n";
         }
@@ -205,6 +221,7 @@ fn row(kind: Option<Kind>, phases: &[&PhaseFigures]) -> Row {
         fault: kind.map_or("several", Kind::name),
         phases: phases.len(),
         leader_changes: phases.iter().filter(|phase| phase.changed).count(),
+        lapses: phases.iter().map(|phase| phase.lapses).sum(),
         without_leader_ms: spread(phases.iter().map(|phase| ms(phase.without_leader))),
         acted_ms: spread(phases.iter().map(|phase| ms(phase.acted))),
         settled_ms: spread(phases.iter().map(|phase| ms(phase.settled))),

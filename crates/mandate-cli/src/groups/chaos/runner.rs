@@ -10,7 +10,8 @@ use mandate_conformance::protocol::Order;
 use mandate_proto::identity::{MemberId, Term};
 use mandate_runtime::Start;
 
-use super::ground::Ground;
+use super::ground::{Ground, Watched};
+use super::lapses::Changes;
 use super::storm::{Kind, NEWCOMERS, Phase, Strike, Target};
 use crate::output::readable;
 
@@ -44,6 +45,8 @@ pub(super) struct PhaseFigures {
     pub(super) settled: Duration,
     /// Whether another leads than before.
     pub(super) changed: bool,
+    /// How often a partition that did not move was led no more.
+    pub(super) lapses: usize,
 }
 
 pub(super) struct Runner<'a> {
@@ -86,6 +89,10 @@ impl<'a> Runner<'a> {
 
     pub(super) fn run(&mut self, phase: &Phase, say: &dyn Fn(&str)) -> Result<Outcome, GroupError> {
         self.log.clear();
+        let costs_nothing = phase.costs_nothing();
+        if costs_nothing && let Err(error) = self.quiet() {
+            return self.too_late(error);
+        }
         let before = self.group.history()?.newest();
         self.group.history()?.forget_acts();
         let began = now();
@@ -107,6 +114,14 @@ impl<'a> Runner<'a> {
             }
         };
         let settled = healing.elapsed();
+        let outcome = match outcome {
+            Outcome::Passed if costs_nothing => match self.quiet() {
+                Ok(()) => Outcome::Passed,
+                Err(error) => self.too_late(error)?,
+            },
+            outcome => outcome,
+        };
+        let lapses = self.changes().lapses(began);
         let history = self.group.history()?;
         let after = history.newest();
         let whose = |act: Act| (act.term, act.member);
@@ -116,6 +131,7 @@ impl<'a> Runner<'a> {
             acted: first_act(history, healed_at),
             settled,
             changed: before.map(whose) != after.map(whose),
+            lapses: lapses.len(),
         };
         let outcome = match self.ground.longest_gap(phase, Duration::from_nanos(healed_at - began))
         {
@@ -125,6 +141,20 @@ impl<'a> Runner<'a> {
                 Outcome::Broken(Evidence { what: vec![what], around: self.around()? })
             }
             _ => outcome,
+        };
+        let outcome = match lapses.is_empty() || !costs_nothing {
+            true => outcome,
+            false => {
+                let what = lapses.iter().map(|one| {
+                    let why = one.lost.as_deref().unwrap_or_default();
+                    format!(
+                        "partition {} did not move, and {} led it no more: {why}",
+                        one.partition, one.member
+                    )
+                });
+                let what = what.collect();
+                Outcome::Broken(Evidence { what, around: self.around()? })
+            }
         };
         if self.verbose
             && let (Some(act), Outcome::Passed) = (after, &outcome)
@@ -142,6 +172,47 @@ impl<'a> Runner<'a> {
         }
         self.phases.push(figures);
         Ok(outcome)
+    }
+
+    /// What members have led, where that is watched.
+    fn changes(&self) -> Changes {
+        let members = match self.ground.watched() {
+            Some(_) => self.size + NEWCOMERS,
+            None => 0,
+        };
+        let logs: Vec<_> =
+            (1..=members).map(MemberId::new).map(|one| (one, self.group.logged(one))).collect();
+        Changes::read(logs.iter().map(|(member, log)| (*member, log.as_str())))
+    }
+
+    /// Waits until every partition is led and nothing has changed for a session, where partitions are watched: what happens next comes of
+    /// nothing before.
+    fn quiet(&mut self) -> Result<(), GroupError> {
+        let Some(Watched { partitions, session }) = self.ground.watched() else { return Ok(()) };
+        let began = Instant::now();
+        loop {
+            let running = self.group.members().into_iter().collect();
+            let since = now().saturating_sub(session.as_nanos() as u64);
+            if self.changes().is_quiet(partitions, &running, since) {
+                return Ok(());
+            }
+            if began.elapsed() > self.ground.patience() + session {
+                let what = "every partition is led, and nothing changes".to_owned();
+                return self.group.until(what, |_| None);
+            }
+            // Acts are heard meanwhile.
+            self.group.history()?;
+            sleep(session / 10);
+        }
+    }
+
+    /// One that leads nothing.
+    fn standby(&mut self) -> Option<MemberId> {
+        let leaders = self.changes().leaders();
+        let mut members = self.group.members().into_iter();
+        members.find(|member| {
+            !self.paused.contains(member) && !leaders.values().any(|leader| leader == member)
+        })
     }
 
     /// Waits until all follow one leader, and looks at everything that has happened.
@@ -262,6 +333,19 @@ impl<'a> Runner<'a> {
                 self.newcomers = newcomers.collect();
                 self.note(format!("{NEWCOMERS} more join"), say);
                 self.group.begin_all(&self.newcomers, Start::New)?;
+            }
+            Strike::Join if self.newcomers.is_empty() => {
+                let newcomer = MemberId::new(self.size + 1);
+                self.newcomers = BTreeSet::from([newcomer]);
+                self.note(format!("{newcomer} joins"), say);
+                self.group.begin_all(&self.newcomers, Start::New)?;
+            }
+            Strike::Join => {}
+            Strike::Replace => {
+                let Some(standby) = self.standby() else { return Ok(()) };
+                self.note(format!("replace {standby}, which leads nothing"), say);
+                self.group.kill(standby)?;
+                self.group.begin_all(&BTreeSet::from([standby]), Start::Stored)?;
             }
             Strike::Roll => self.roll(say)?,
             other => {

@@ -69,6 +69,10 @@ pub(super) enum Strike {
     Roll,
     /// More work for every core than it can do.
     Overload,
+    /// One more joins, and leaves when the phase ends.
+    Join,
+    /// One that leads nothing is killed, and started again at once.
+    Replace,
 }
 
 /// Members that join at once.
@@ -125,7 +129,7 @@ const LONGEST_LEASE: u32 = 8;
 
 /// For members on a ledger.
 #[cfg(feature = "kafka")]
-pub(super) const ON_A_LEDGER: [(Kind, usize); 12] = [
+pub(super) const ON_A_LEDGER: [(Kind, usize); 14] = [
     (Kind::Kill, 3),
     (Kind::Pause, 3),
     (Kind::CutOff, 3),
@@ -138,6 +142,8 @@ pub(super) const ON_A_LEDGER: [(Kind, usize); 12] = [
     (Kind::JoinStorm, 2),
     (Kind::Roll, 2),
     (Kind::Overload, 2),
+    (Kind::Join, 3),
+    (Kind::Replace, 3),
 ];
 
 /// A kind of fault, by which results are counted.
@@ -189,6 +195,10 @@ pub(super) enum Kind {
     Roll,
     /// Every core kept busy.
     Overload,
+    /// One member more, that leaves again: it must cost nobody what does not move.
+    Join,
+    /// A member that leads nothing killed and started again at once: it must cost nobody anything.
+    Replace,
 }
 
 impl Kind {
@@ -223,6 +233,8 @@ impl Kind {
             Kind::JoinStorm => "join storm",
             Kind::Roll => "rolling",
             Kind::Overload => "overload",
+            Kind::Join => "join",
+            Kind::Replace => "replace",
         }
     }
 }
@@ -253,6 +265,8 @@ impl Strike {
             Strike::JoinStorm => Kind::JoinStorm,
             Strike::Roll => Kind::Roll,
             Strike::Overload => Kind::Overload,
+            Strike::Join => Kind::Join,
+            Strike::Replace => Kind::Replace,
         }
     }
 
@@ -282,6 +296,8 @@ impl Strike {
             | Strike::JoinStorm
             | Strike::Roll
             | Strike::Overload
+            | Strike::Join
+            | Strike::Replace
             | Strike::StepClock(_) => None,
         }
     }
@@ -297,6 +313,12 @@ pub(super) struct Phase {
 }
 
 impl Phase {
+    /// Whether nothing happens in it that may cost a leader anything that does not move.
+    pub(super) fn costs_nothing(&self) -> bool {
+        let costs_nothing = |kind| matches!(kind, Kind::Join | Kind::Replace);
+        self.strikes.iter().all(|(_, strike)| costs_nothing(strike.kind()))
+    }
+
     /// How long it takes until it heals.
     pub(super) fn length(&self) -> Duration {
         self.strikes.iter().map(|(pause, _)| *pause).sum::<Duration>() + self.lasts
@@ -391,6 +413,8 @@ fn strike(random: &mut Random, setting: &Setting<'_>) -> Strike {
         Kind::JoinStorm => Strike::JoinStorm,
         Kind::Roll => Strike::Roll,
         Kind::Overload => Strike::Overload,
+        Kind::Join => Strike::Join,
+        Kind::Replace => Strike::Replace,
     }
 }
 
@@ -413,11 +437,18 @@ pub(super) fn wanted(
     Ok(kinds.into_iter().filter(|(kind, _)| only.is_empty() || only.contains(kind)).collect())
 }
 
-/// From a hiccup to several leases; what stands still, or is locked, is so for longer than a lease. After a row was lost,
-/// nobody comes back before the longest lease has ended.
+/// From a hiccup to several leases; what stands still, or is locked, is so for longer than a lease, and so long it takes until whoever
+/// was replaced is missed. After a row was lost, nobody comes back before the longest lease has ended.
 fn lasts(random: &mut Random, strikes: &[(Duration, Strike)], lease: Duration) -> Duration {
     let pauses = strikes.iter().any(|(_, strike)| {
-        matches!(strike, Strike::Pause(_) | Strike::Freeze(_) | Strike::HoldLock(_))
+        matches!(
+            strike,
+            Strike::Pause(_)
+                | Strike::Freeze(_)
+                | Strike::HoldLock(_)
+                | Strike::Join
+                | Strike::Replace
+        )
     });
     let is_lost = strikes.iter().any(|(_, strike)| loses_row(strike));
     let is_mixed = strikes.iter().any(|(_, strike)| !loses_row(strike));

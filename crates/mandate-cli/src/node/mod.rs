@@ -265,7 +265,9 @@ fn because(reason: Reason) -> &'static str {
         Reason::Heard => "a leader was heard",
         Reason::NoneHeard => "no leader was heard",
         Reason::Silence => "the leader fell silent",
-        Reason::Seniority => "another leader comes first: it has led for longer, or as long and its id decides",
+        Reason::Seniority => {
+            "another leader comes first: it has led for longer, or as long and its id decides"
+        }
         Reason::Priority => "one of higher preference takes over",
         Reason::Resigned => "the leader resigned",
         Reason::Stalled => {

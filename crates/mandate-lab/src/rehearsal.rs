@@ -135,7 +135,7 @@ impl Rehearsal {
                 .expect("a sound setup");
             let figures =
                 Figures { history: server.history, requests: server.requests, application: None };
-            (MemberConfig { config, figures, mutant: None }, Clock::new(0))
+            (MemberConfig { config, edited: None, figures, mutant: None }, Clock::new(0))
         });
         let perfect = LinkModel::perfect(Duration::ZERO);
         let mut world = World::new(seed, hosts, perfect, Machinery::IDEAL, Log::default());

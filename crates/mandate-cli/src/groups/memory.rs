@@ -19,7 +19,9 @@ use mandate_ledger::memory::{
 };
 use mandate_ledger::{Ledger, LedgerError, Member, Roles, Setup, start};
 use mandate_proto::identity::{Lifetime, MemberId};
-use mandate_proto::neli::{Config, Delivery, Grants, Input, Mode, Request, RequestId, RoleId};
+use mandate_proto::neli::{
+    Config, Delivery, Grants, Input, Mode, Plan, Request, RequestId, RoleId,
+};
 use mandate_proto::pole::installation::Guarantee;
 use mandate_proto::time::{Instant, WallTime};
 use mandate_runtime::clock::Clock;
@@ -310,7 +312,7 @@ impl Ledger for SocketLedger {
         Broker::new(broker_config()).grants(session, heartbeat, barrier)
     }
 
-    fn member(&self, life: Lifetime) -> Result<SocketMember, LedgerError> {
+    fn member(&self, life: Lifetime, _: &Plan) -> Result<SocketMember, LedgerError> {
         let failed = |error: std::io::Error| LedgerError::Broker {
             what: "reach the ledger",
             reason: error.to_string(),

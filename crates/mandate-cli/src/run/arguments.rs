@@ -27,7 +27,8 @@ pub(crate) enum RunEngine {
 /// When this host leads, the command is started, with MANDATE_TERM and MANDATE_ROLE in its
 /// environment. If leadership is lost, the command and everything it has started are ended before that: SIGTERM,
 /// then SIGKILL, also if this program itself was killed or, with leases, stopped. When the command ends, leadership is given back
-/// at once and its exit code passed on. Beside a daemon it is given back when no other command holds it.
+/// at once and its exit code passed on; another host that waits starts the command there, so it should be a service and
+/// not a job that is to be done once. Beside a daemon leadership is given back when no other command holds it.
 ///
 /// SIGINT, SIGQUIT and SIGTERM are passed on to the command, which then has the time of --grace to end; SIGHUP, SIGUSR1,
 /// SIGUSR2 and SIGWINCH are passed on. Before there is a command, SIGINT, SIGQUIT, SIGTERM and SIGHUP end this program,
@@ -35,8 +36,8 @@ pub(crate) enum RunEngine {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example: in two terminals, and end one of the two.
-  mandate run backup --url sqlite:./mandate.db -- ./backup.sh
-  mandate run backup --engine ledger --brokers kafka1:9092,kafka2:9092 -- ./backup.sh")]
+  mandate run worker --url sqlite:./mandate.db -- ./worker
+  mandate run worker --engine ledger --brokers kafka1:9092,kafka2:9092 -- ./worker")]
 pub(crate) struct RunArgs {
     /// What is led: a name for the command's environment. Beside a daemon, one command at a time has a name. In a group with several roles (--roles), which of them: a number
     /// is that role, any other name a key whose hash slot it is.

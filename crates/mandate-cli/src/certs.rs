@@ -31,7 +31,8 @@ use crate::output::{self, Format};
 ///
 /// Members authenticate each other always: each needs a certificate of the group's authority.
 ///
-/// Run it again to add members; what is there is kept. Members that run use new files without a restart.
+/// Run it again for what is missing; what is there is kept. Members that run use new files without a restart. A certificate alone
+/// makes no member: all members have one list, which is changed while all are stopped (docs/peer.md#changing-the-members).
 #[derive(Debug, clap::Args)]
 pub(crate) struct CertsArgs {
     /// The group's name: small letters, digits and hyphens.

@@ -3,7 +3,7 @@
 //!
 //! After a change that is meant: `TRYCMD=overwrite cargo test -p mandate-cli`, and read the diff.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn mandate(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_mandate")).args(args).output().expect("the program runs")
@@ -49,6 +49,23 @@ fn a_trace_beside_a_document_goes_to_standard_error() {
     let output = mandate(&["sim", "--seed", "3", "--trace", "-o", "json"]);
     assert!(stdout(&output).starts_with("{"));
     assert!(String::from_utf8_lossy(&output.stderr).contains("start"));
+}
+
+/// See no-color.org: set and not empty.
+#[test]
+fn log_lines_on_a_terminal_have_colours_unless_no_color_is_set() {
+    let program = env!("CARGO_BIN_EXE_mandate");
+    // It says why it waits, and ends.
+    let line = format!("{program} run x --api 127.0.0.1:1 --wait 1500ms -- true");
+    for (value, expected) in [(None, true), (Some(""), true), (Some("1"), false)] {
+        let mut terminal = Command::new("script");
+        terminal.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).env_remove("NO_COLOR");
+        let output = terminal.envs(value.map(|value| ("NO_COLOR", value))).output();
+        let shown = stdout(&output.expect("a terminal can be had"));
+        let logged = shown.lines().find(|line| line.contains("Trying again"));
+        let logged = logged.unwrap_or_else(|| panic!("nothing is logged: {shown}"));
+        assert_eq!(logged.contains('\u{1b}'), expected, "NO_COLOR={value:?}: {logged:?}");
+    }
 }
 
 #[test]

@@ -178,6 +178,75 @@ fn leadership_is_handed_over_on_request() {
     group.leader_except(&[next]);
 }
 
+/// Leadership moves to whoever serves better, and every member can say who asked for it and what everyone was worth.
+#[test]
+fn a_move_by_score_is_explained_with_candidates_at_the_new_leader_and_at_another_member() {
+    let moves =
+        "oracle = 'application'\n[moves]\nevery = '200ms'\ntenure = '200ms'\nthreshold = 0.1";
+    let mut group = Group::patient(3, moves);
+    group.start_all();
+    let leader = group.leader();
+    group.agree(leader);
+    let (better, other) = match leader {
+        1 => (2, 3),
+        2 => (3, 1),
+        _ => (1, 2),
+    };
+    let score = |id: u32, score: u32| {
+        let body = format!("{{\"application\":{score}}}");
+        assert_eq!(group.http(id, "PUT", "/v1/score", &body).unwrap().0, 204);
+    };
+    score(leader, 10);
+    score(other, 11);
+    score(better, 50);
+    assert_eq!(group.leader_except(&[leader]), better);
+    group.agree(better);
+    for id in [better, other] {
+        let shown = group.ask(id, &["explain", "-o", "json"]);
+        let election: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+        let expected = [format!("p{better}"), format!("p{leader}"), "score".into()];
+        let found = ["leader", "former", "handed_over_by"].map(|name| election[name].clone());
+        assert_eq!(found, expected.map(serde_json::Value::from), "p{id}: {election:#}");
+        assert_eq!(election["cause"], "moved", "p{id}: {election:#}");
+        let candidates = election["candidates"].as_array().unwrap();
+        let worth = |of: u32| {
+            let of = candidates.iter().find(|candidate| candidate["id"] == format!("p{of}"));
+            of.map(|candidate| candidate["score"][0].clone())
+        };
+        assert_eq!(worth(better), Some(50.0.into()), "p{id}: {election:#}");
+        assert!(worth(other).is_some(), "p{id}: {election:#}");
+        let shown = text(&group.ask(id, &["explain"]));
+        let handed_over =
+            format!("p{leader} handed over by score: with p{better} application of 50");
+        assert!(shown.contains(&handed_over), "p{id}: {shown}");
+        assert!(
+            shown.contains("Nobody stood for election. What everyone would be worth"),
+            "{shown}"
+        );
+    }
+    let metrics = group.http(better, "GET", "/metrics", "").unwrap().1;
+    let moved = "mandate_transitions_total{to=\"leading\",reason=\"moved\"} 1";
+    assert!(metrics.contains(moved), "{metrics}");
+}
+
+/// What a daemon says when it is asked to stop.
+#[test]
+fn a_follower_that_is_stopped_does_not_say_that_leadership_is_given_back() {
+    let mut group = Group::patient(3, "");
+    group.start_all();
+    let leader = group.leader();
+    group.agree(leader);
+    let follower = if leader == 1 { 2 } else { 1 };
+    let given_back = "stopping: leadership is given back";
+    group.signal(follower, "-TERM");
+    assert!(group.ended(follower).success());
+    let log = group.log(follower);
+    assert!(log.contains("stopping\n") && !log.contains(given_back), "{log}");
+    group.signal(leader, "-TERM");
+    assert!(group.ended(leader).success());
+    assert!(group.log(leader).contains(given_back), "{}", group.log(leader));
+}
+
 #[test]
 fn the_http_interface_answers_for_people_programs_and_balancers() {
     let mut group = Group::new(3, "oracle = 'application, history'");

@@ -88,13 +88,14 @@ impl EventDocument {
         }
     }
 
-    fn new(id: u64, event: &Event) -> Self {
+    /// What happened to member `me`.
+    fn new(id: u64, event: &Event, me: MemberId) -> Self {
         let (kind, member, term) = match event {
             Event::Changed(State::Electing) => (Kind::Electing, None, None),
             Event::Changed(State::Following { leader, term }) => {
                 (Kind::Following, Some(*leader), Some(*term))
             }
-            Event::Changed(State::Leading { term }) => (Kind::Leading, None, Some(*term)),
+            Event::Changed(State::Leading { term }) => (Kind::Leading, Some(me), Some(*term)),
             Event::Elected(record) => (Kind::Elected, Some(record.leader), Some(record.term)),
             Event::Suspected { member, suspected: true } => (Kind::Suspected, Some(*member), None),
             Event::Suspected { member, .. } => (Kind::Answers, Some(*member), None),
@@ -111,7 +112,7 @@ impl EventDocument {
             Event::OnDatabase(registers::Event::Reigned(reign)) => {
                 (Kind::Elected, reign.leader, Some(reign.term))
             }
-            Event::OnLedger(neli::Event::Acquired { term, .. }) => (Kind::Leading, None, *term),
+            Event::OnLedger(neli::Event::Acquired { term, .. }) => (Kind::Leading, Some(me), *term),
             Event::Twin { member } => (Kind::Twin, Some(*member), None),
             Event::OnDatabase(_)
             | Event::OnLedger(_)
@@ -162,7 +163,7 @@ impl Chronicle {
     pub(crate) fn note(&self, event: &Event, about: &About) -> Arc<EventDocument> {
         let mut kept = self.kept();
         kept.last += 1;
-        let document = Arc::new(EventDocument::new(kept.last, event));
+        let document = Arc::new(EventDocument::new(kept.last, event, about.me));
         match event {
             Event::Elected(record) => {
                 kept.end_reign(Some(record.term.get()), document.at_ms);
@@ -262,6 +263,7 @@ pub(crate) fn now_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mandate_proto::identity::Term;
 
     fn about() -> About {
         About {
@@ -293,6 +295,41 @@ mod tests {
         let (_, mut news) = chronicle.follow(Some(3));
         chronicle.note(&suspected(2), &about());
         assert_eq!(news.try_recv().unwrap().id, Some(4));
+    }
+
+    #[test]
+    fn leading_names_the_member_that_leads() {
+        let chronicle = Chronicle::new();
+        let leading = Event::Changed(State::Leading { term: Term::new(3) });
+        let noted = chronicle.note(&leading, &about());
+        assert_eq!((noted.kind, noted.member.as_deref()), (Kind::Leading, Some("p1")));
+    }
+
+    fn reigned(term: u64, leader: Option<u32>, reason: registers::Reason) -> Event {
+        let (term, leader) = (Term::new(term), leader.map(MemberId::new));
+        let reign = registers::Reign { term, leader, reason, former: None };
+        Event::OnDatabase(registers::Event::Reigned(reign))
+    }
+
+    /// The row of a database does not name who vacated it.
+    #[test]
+    fn who_led_before_on_a_database_is_who_was_seen_to_lead_and_a_transfer_was_asked_for() {
+        use registers::Reason;
+        let chronicle = Chronicle::new();
+        let note = |event: Event| drop(chronicle.note(&event, &about()));
+        let last = || {
+            let last = chronicle.elections().into_iter().next().unwrap();
+            (last.term, last.former, last.handed_over_by)
+        };
+        note(reigned(1, Some(2), Reason::First));
+        assert_eq!(last(), (1, None, None), "nobody led before");
+        note(reigned(1, None, Reason::Resigned));
+        note(reigned(2, Some(3), Reason::Resigned));
+        assert_eq!(last(), (2, Some("p2".into()), None));
+        note(reigned(2, None, Reason::Transferred));
+        note(reigned(3, Some(2), Reason::Transferred));
+        assert_eq!(last(), (3, Some("p3".into()), Some("request".into())));
+        assert_eq!(chronicle.elections().len(), 3, "what was vacated is no election");
     }
 
     #[test]

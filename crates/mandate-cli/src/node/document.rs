@@ -7,7 +7,8 @@ use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::neli::Partition;
 use mandate_proto::oracle::{Candidate, Measure, Oracle, Standing, describe};
 use mandate_proto::pole::installation::Reason;
-use mandate_proto::registers::Reign;
+use mandate_proto::pole::selection::Ended;
+use mandate_proto::registers::{self, Reign};
 use mandate_runtime::disk::DiskHealth;
 use mandate_runtime::event::{Cause, Handover, Record};
 use mandate_runtime::{ElectionState, Status};
@@ -133,6 +134,7 @@ pub(crate) struct ElectionDocument {
     pub(crate) term: u64,
     pub(crate) leader: String,
     pub(crate) former: Option<String>,
+    /// Why a leader was looked for: a word, such as `no_answer` or `transferred`.
     pub(crate) cause: String,
     /// The cause in words.
     pub(crate) why: String,
@@ -143,6 +145,8 @@ pub(crate) struct ElectionDocument {
     pub(crate) at_ms: u64,
     /// When this member saw that leader's time end; absent while it lasts.
     pub(crate) until_ms: Option<u64>,
+    /// How the selection ended (`everyone`, `unsuspected`, `timeout` or `votes`), if this member took part in it; on a ledger,
+    /// how the roles were lost.
     pub(crate) ended: Option<String>,
     pub(crate) selection_ms: f64,
     pub(crate) installation_ms: f64,
@@ -254,7 +258,9 @@ impl About {
             former: reign.former.map(|former| former.to_string()),
             cause: reason_name(reign.reason).into(),
             why: because(reign.reason).into(),
-            handed_over_by: None,
+            // On a database nobody hands over by score.
+            handed_over_by: (reign.reason == registers::Reason::Transferred)
+                .then(|| "request".into()),
             at_ms,
             until_ms: None,
             ended: None,
@@ -311,7 +317,7 @@ impl About {
             term: record.term.get(),
             leader: record.leader.to_string(),
             former: record.former.map(|former| former.to_string()),
-            cause: format!("{:?}", record.cause),
+            cause: cause_name(record.cause).into(),
             why: why(record),
             handed_over_by: record.handover.map(|handover| match handover {
                 Handover::Asked => "request".into(),
@@ -319,7 +325,7 @@ impl About {
             }),
             at_ms,
             until_ms: None,
-            ended: record.ended.map(|ended| format!("{ended:?}")),
+            ended: record.ended.map(|ended| ended_name(ended).into()),
             selection_ms: ms(record.selection),
             installation_ms: ms(record.installation),
             rounds: record.rounds,
@@ -360,6 +366,39 @@ pub(crate) fn why(record: &Record) -> String {
             describe(measure, predicted),
             describe(measure, present)
         ),
+    }
+}
+
+/// Why a leader was looked for, for metrics and programs.
+pub(crate) fn cause_name(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Start => "start",
+        Cause::Silence => "silence",
+        Cause::NoAnswer => "no_answer",
+        Cause::LeaderRestarted => "leader_restarted",
+        Cause::Released => "released",
+        Cause::Transferred => "transferred",
+        Cause::Moved => "moved",
+        Cause::NotInstalled => "not_installed",
+        Cause::SelectedGone => "selected_gone",
+        Cause::Invited => "invited",
+        Cause::Lost(Reason::Resigned) => "lost_resigned",
+        Cause::Lost(Reason::Transferred) => "lost_transferred",
+        Cause::Lost(Reason::Superseded) => "lost_superseded",
+        Cause::Lost(Reason::Expired) => "lost_expired",
+        Cause::Lost(Reason::NoQuorum) => "lost_no_quorum",
+        Cause::Lost(Reason::NoVote) => "lost_no_vote",
+        Cause::CutOff => "cut_off",
+    }
+}
+
+/// How a selection ended, for programs.
+fn ended_name(ended: Ended) -> &'static str {
+    match ended {
+        Ended::Everyone => "everyone",
+        Ended::Unsuspected => "unsuspected",
+        Ended::Timeout => "timeout",
+        Ended::Votes => "votes",
     }
 }
 

@@ -11,7 +11,7 @@ use mandate_proto::neli;
 use mandate_proto::registers;
 use mandate_runtime::Event;
 
-use super::document::{DiskDocument, StatusDocument};
+use super::document::{DiskDocument, StatusDocument, cause_name};
 use super::member::Member;
 use crate::ledger::RoleMapDocument;
 use crate::sql::words::reason_name;
@@ -25,7 +25,7 @@ pub(crate) struct Metrics {
 #[derive(Debug, Default)]
 struct Counts {
     /// Changes of leader, by what this member became and why there was an election.
-    transitions: BTreeMap<(&'static str, String), u64>,
+    transitions: BTreeMap<(&'static str, &'static str), u64>,
     suspicions: u64,
     /// Suspicions that were taken back.
     mistakes: u64,
@@ -43,13 +43,11 @@ impl Metrics {
         match event {
             Event::Elected(record) => {
                 let to = if record.leader == me { "leading" } else { "following" };
-                let reason = format!("{:?}", record.cause);
-                *counts.transitions.entry((to, reason)).or_default() += 1;
+                *counts.transitions.entry((to, cause_name(record.cause))).or_default() += 1;
             }
             Event::OnDatabase(registers::Event::Reigned(reign)) if reign.leader.is_some() => {
                 let to = if reign.leader == Some(me) { "leading" } else { "following" };
-                let reason = reason_name(reign.reason).to_owned();
-                *counts.transitions.entry((to, reason)).or_default() += 1;
+                *counts.transitions.entry((to, reason_name(reign.reason))).or_default() += 1;
             }
             Event::OnDatabase(registers::Event::Removed { .. }) => counts.suspicions += 1,
             Event::OnDatabase(registers::Event::Evicted { .. }) => counts.mistakes += 1,
@@ -57,7 +55,7 @@ impl Metrics {
             Event::Suspected { suspected: false, .. } => counts.mistakes += 1,
             Event::Moved(_) => counts.moves += 1,
             Event::OnLedger(neli::Event::Acquired { .. }) => {
-                *counts.transitions.entry(("leading", "assigned".into())).or_default() += 1;
+                *counts.transitions.entry(("leading", "assigned")).or_default() += 1;
             }
             _ => {}
         }

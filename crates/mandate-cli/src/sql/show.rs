@@ -423,3 +423,29 @@ pub(crate) fn observe(address: &Address, at: &WhereArgs, format: Format) -> anyh
         std::thread::sleep(pause);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mandate_proto::identity::Term;
+
+    fn reigned(term: u64, leader: u32, reason: Reason, former: Option<u32>) -> Reigned {
+        let (term, leader) = (Term::new(term), MemberId::new(leader));
+        let former = former.map(MemberId::new);
+        Reigned { term, leader, label: String::new(), reason, former, began_ms: 0 }
+    }
+
+    #[test]
+    fn who_vacated_the_row_is_who_led_in_the_term_before() {
+        // The latest first, as they are read; the history may have gaps.
+        let mut reigns = [
+            reigned(7, 3, Reason::Transferred, None),
+            reigned(5, 2, Reason::Silence, Some(9)),
+            reigned(4, 1, Reason::First, None),
+            reigned(2, 4, Reason::Resigned, None),
+        ];
+        name_former(&mut reigns);
+        let former = reigns.map(|reigned| reigned.former.map(MemberId::get));
+        assert_eq!(former, [Some(2), Some(9), None, None]);
+    }
+}

@@ -12,7 +12,7 @@ pub(crate) fn because(reason: Reason) -> &'static str {
         Reason::Lapsed => "it let its lease run out, and nobody else had taken over",
         Reason::SessionGone => "the session of the one before ended",
         Reason::Resigned => "the one before resigned",
-        Reason::Transferred => "the one before handed over",
+        Reason::Transferred => "the one before was asked to hand over",
         Reason::TooSlow => "the database was too slow for the one before",
     }
 }
@@ -23,10 +23,10 @@ pub(crate) fn reason_name(reason: Reason) -> &'static str {
         Reason::First => "first",
         Reason::Silence => "silence",
         Reason::Lapsed => "lapsed",
-        Reason::SessionGone => "session-gone",
+        Reason::SessionGone => "session_gone",
         Reason::Resigned => "resigned",
         Reason::Transferred => "transferred",
-        Reason::TooSlow => "too-slow",
+        Reason::TooSlow => "too_slow",
     }
 }
 

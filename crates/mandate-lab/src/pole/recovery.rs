@@ -1,8 +1,12 @@
 //! One run of section 4.4: servers are outdated when p5 is killed, and whoever is elected has to be brought up to date,
 //! or has to bring others, before it serves.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use mandate_openraft::service::Status;
 
 use super::Settings;
 use super::crash::{ByOracle, clients, is_request};
@@ -162,36 +166,47 @@ struct Watched {
     interim: Option<u32>,
 }
 
-/// Looks until the elected one leads. All are asked at once, so that one that answers late delays no look at the others.
+/// Looks until the elected one leads. Each member is asked by itself, so that one that answers late delays no look at the
+/// others.
 fn watch(stage: &Stage, killed: Instant) -> anyhow::Result<Watched> {
-    let mut first_elected_at = None;
-    let mut elected: Option<(u32, Instant)> = None;
-    let mut interim = None;
-    loop {
-        let statuses = stage.statuses();
-        let now = Instant::now();
-        let knows_itself = statuses.values().find(|it| it.elected == Some(it.member));
-        if let Some(status) =
-            knows_itself.filter(|it| elected.is_none_or(|(id, _)| id != it.member))
-        {
-            elected = Some((status.member, now));
-            first_elected_at = first_elected_at.or(Some(now));
+    let mut watch = Watch::default();
+    let left = PATIENCE.saturating_sub(killed.elapsed());
+    let found = stage.watch(left, |status, at| watch.sees(status, at));
+    found.with_context(|| format!("the winner does not come to lead: {:#?}", watch.last))
+}
+
+/// What was seen of the members, one answer after the other.
+#[derive(Default)]
+struct Watch {
+    first_elected_at: Option<Instant>,
+    /// Who knows itself elected, and since when. Whoever was deposed may not know it yet.
+    elected: BTreeMap<u32, Instant>,
+    interim: Option<u32>,
+    /// The last answer of each.
+    last: BTreeMap<u32, Status>,
+}
+
+impl Watch {
+    /// A member has answered; what it comes to once an elected one leads.
+    fn sees(&mut self, status: Status, at: Instant) -> Option<Watched> {
+        let (member, leads) = (status.member, status.leads);
+        if status.elected == Some(member) {
+            self.elected.entry(member).or_insert(at);
+            self.first_elected_at.get_or_insert(at);
+        } else {
+            self.elected.remove(&member);
         }
-        let leader = statuses.values().find(|it| it.leads).map(|it| it.member);
-        match (leader, elected) {
-            (Some(leader), Some((elected, elected_at))) if leader == elected => {
-                let interim = interim.filter(|it| *it != elected);
-                let first_elected_at = first_elected_at.unwrap_or(elected_at);
-                return Ok(Watched { first_elected_at, elected, elected_at, led_at: now, interim });
+        self.last.insert(member, status);
+        match (self.elected.get(&member), self.first_elected_at) {
+            (Some(&elected_at), Some(first_elected_at)) if leads => {
+                let interim = self.interim.filter(|it| *it != member);
+                Some(Watched { first_elected_at, elected: member, elected_at, led_at: at, interim })
             }
-            (Some(leader), _) => interim = Some(leader),
-            (None, _) => {}
+            _ => {
+                self.interim = leads.then_some(member).or(self.interim);
+                None
+            }
         }
-        anyhow::ensure!(
-            killed.elapsed() < PATIENCE,
-            "the winner does not come to lead: {statuses:#?}"
-        );
-        std::thread::sleep(Duration::from_millis(3));
     }
 }
 
@@ -228,4 +243,91 @@ fn fill(stage: &Stage, megabytes: u32) -> anyhow::Result<()> {
     });
     runtime.shutdown_background();
     filled
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A recovery in which a member was elected, led and served so many milliseconds after the crash.
+    pub(in crate::pole) fn recovered(
+        case: Case,
+        elected: u32,
+        elected_ms: f64,
+        served_ms: f64,
+        led_ms: f64,
+    ) -> Recovered {
+        Recovered {
+            case,
+            first_elected_ms: elected_ms,
+            elected,
+            elected_ms,
+            led_ms,
+            interim: None,
+            served_ms,
+            steady_ms: 50.0,
+            predicted_ms: 49.0,
+        }
+    }
+
+    /// A case of figure 8a.
+    pub(in crate::pole) fn case(oracle: ByOracle, megabytes: u32, interim: bool) -> Case {
+        Case {
+            deployment: Deployment::two(20.75),
+            shares: Shares::even(2),
+            oracle,
+            outdated: vec![1],
+            megabytes,
+            interim,
+        }
+    }
+
+    #[test]
+    fn recovery_counts_from_the_first_that_knew_itself_elected() {
+        let mut it = recovered(case(ByOracle::History, 0, true), 4, 300.0, 450.0, 500.0);
+        it.first_elected_ms = 100.0;
+        assert_eq!(it.service_recovery_ms(), Some(350.0));
+        assert_eq!(it.leader_recovery_ms(), Some(200.0));
+        // Served before anyone was seen to know: that is no time at all, and not zero.
+        it.served_ms = 90.0;
+        assert_eq!(it.service_recovery_ms(), None);
+        it.led_ms = 299.0;
+        assert_eq!(it.leader_recovery_ms(), None);
+    }
+
+    fn status(member: u32, elected: Option<u32>, leads: bool) -> Status {
+        Status {
+            member,
+            leader: None,
+            raft_term: 1,
+            leads,
+            elected,
+            term: 1,
+            last_index: None,
+            applied: None,
+            driver: String::new(),
+            moves: 0,
+            own_elections: false,
+            requests: 0,
+            failed: None,
+            latency_us: None,
+        }
+    }
+
+    #[test]
+    fn who_leads_before_the_elected_one_is_the_interim() {
+        let began = Instant::now();
+        let at = |ms| began + Duration::from_millis(ms);
+        let mut watch = Watch::default();
+        assert!(watch.sees(status(4, None, true), at(1)).is_none());
+        assert!(watch.sees(status(2, Some(2), false), at(2)).is_none());
+        assert!(watch.sees(status(1, Some(1), false), at(3)).is_none(), "another was elected");
+        assert!(watch.sees(status(2, Some(2), false), at(5)).is_none(), "who does not know it yet");
+        let watched = watch.sees(status(1, Some(1), true), at(9)).unwrap();
+        assert_eq!((watched.elected, watched.interim), (1, Some(4)));
+        assert_eq!(
+            (watched.first_elected_at, watched.elected_at, watched.led_at),
+            (at(2), at(3), at(9))
+        );
+    }
 }

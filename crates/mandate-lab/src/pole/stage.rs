@@ -9,6 +9,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use mandate_openraft::service::{Client, Identity, Status};
 use mandate_proto::identity::MemberId;
 use rustix::process::{Pid, Signal, kill_process};
@@ -31,9 +33,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(5);
-
-/// How long a member has for its answer when all are asked at once.
-const LOOK_WITHIN: Duration = Duration::from_millis(500);
 
 /// Data is kept in memory: five members that wait for one disk add milliseconds that no distance explains.
 pub(super) const MEMORY: &str = "/dev/shm";
@@ -179,16 +178,22 @@ impl Stage {
         self.runtime().block_on(self.observer.status(MemberId::new(server))).ok()
     }
 
-    /// How all that are up are, asked at once. Who does not answer within half a second is left out.
-    pub fn statuses(&self) -> BTreeMap<u32, Status> {
-        let asked = self.up().map(|server| async move {
-            let answer = self.observer.status(MemberId::new(server));
-            let status = tokio::time::timeout(LOOK_WITHIN, answer).await.ok()?.ok()?;
-            Some((server, status))
-        });
-        let asked: Vec<_> = asked.collect();
-        let found = self.runtime().block_on(futures_util::future::join_all(asked));
-        found.into_iter().flatten().collect()
+    /// Asks all that are up, again and again, each by itself: an answer is seen when it comes, whoever else is late. `seen`
+    /// is told of each, and ends this by returning something. `None` if it does not within `patience`.
+    pub fn watch<T>(
+        &self,
+        patience: Duration,
+        seen: impl FnMut(Status, Instant) -> Option<T>,
+    ) -> Option<T> {
+        let ask = |server: u32| async move {
+            let answer = self.observer.status(MemberId::new(server)).await;
+            (server, answer.ok(), Instant::now())
+        };
+        let watching = each_by_itself(self.up().collect(), ask, seen);
+        self.runtime()
+            .block_on(async { tokio::time::timeout(patience, watching).await })
+            .ok()
+            .flatten()
     }
 
     /// Who is up.
@@ -290,6 +295,31 @@ impl Stage {
     }
 }
 
+/// Asks each of these again [`LOOK`] after its last answer, and passes answers on in the order in which they come.
+async fn each_by_itself<A, F, T>(
+    servers: Vec<u32>,
+    ask: impl Fn(u32) -> F,
+    mut seen: impl FnMut(A, Instant) -> Option<T>,
+) -> Option<T>
+where
+    F: Future<Output = (u32, Option<A>, Instant)>,
+{
+    let ask = &ask;
+    let asking = |server: u32, pause: Duration| async move {
+        tokio::time::sleep(pause).await;
+        ask(server).await
+    };
+    let mut under_way: FuturesUnordered<_> =
+        servers.into_iter().map(|server| asking(server, Duration::ZERO)).collect();
+    while let Some((server, answer, at)) = under_way.next().await {
+        if let Some(found) = answer.and_then(|answer| seen(answer, at)) {
+            return Some(found);
+        }
+        under_way.push(asking(server, LOOK));
+    }
+    None
+}
+
 fn log_of(server: u32) -> String {
     format!("p{server}.log")
 }
@@ -314,5 +344,35 @@ impl Drop for Stage {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It answers when the others have been looked at ten times.
+    #[tokio::test]
+    async fn a_member_that_answers_late_delays_no_look_at_the_others() {
+        let may_answer = tokio::sync::Notify::new();
+        let ask = |server: u32| {
+            let may_answer = &may_answer;
+            async move {
+                if server == 2 {
+                    may_answer.notified().await;
+                }
+                (server, Some(server), Instant::now())
+            }
+        };
+        let mut looks = BTreeMap::<u32, u32>::new();
+        let seen = |server: u32, _: Instant| {
+            *looks.entry(server).or_default() += 1;
+            if [1, 3].iter().all(|it| looks.get(it).is_some_and(|looks| *looks >= 10)) {
+                may_answer.notify_one();
+            }
+            (server == 2).then_some(())
+        };
+        let watching = each_by_itself(vec![1, 2, 3], ask, seen);
+        tokio::time::timeout(PATIENCE, watching).await.expect("all are seen").unwrap();
     }
 }

@@ -94,12 +94,13 @@ impl ByOracle {
         }
     }
 
-    /// Whom it should elect after the death of p5, by arithmetic: any of these, which nothing but noise tells apart.
-    pub fn elects(self, deployment: &Deployment, shares: &Shares) -> Vec<u32> {
+    /// Whom it should elect after the death of p5, by arithmetic: any of these, which nothing but noise tells apart. `None`
+    /// for history: logs are equal but for what is under way, so any may be elected, and no election is wrong. Whether it
+    /// looks at logs is judged where one is outdated (figures 8a and 8b).
+    pub fn elects(self, deployment: &Deployment, shares: &Shares) -> Option<Vec<u32>> {
         let down = [FIRST].into();
-        match self {
-            // Logs are equal but for what is under way. In one class the highest id wins; at the edge of a class any may.
-            ByOracle::History => vec![4, 3, 2, 1],
+        Some(match self {
+            ByOracle::History => return None,
             ByOracle::Rotating | ByOracle::Preference => vec![1],
             ByOracle::Consensus => deployment.best(shares, &down, |it| it.consensus_ms),
             ByOracle::Worst => deployment.best(shares, &down, |it| it.worst_ms),
@@ -114,7 +115,7 @@ impl ByOracle {
                 let most = SERVERS.filter(|it| *it != FIRST).map(of).fold(0.0, f64::max);
                 SERVERS.filter(|it| *it != FIRST && of(*it) > most - 1e-9).collect()
             }
-        }
+        })
     }
 }
 

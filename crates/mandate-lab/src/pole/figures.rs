@@ -85,6 +85,8 @@ pub struct Grain {
     pub round_trips: Vec<f64>,
     /// Deployments, for figures 6, 7b and 7c.
     pub deployments: Vec<u8>,
+    /// Whether figure 8b has a run with p4 outdated, whom history elects of equals. Figure 8a has such runs anyway.
+    pub outdates_p4: bool,
 }
 
 impl Grain {
@@ -95,6 +97,7 @@ impl Grain {
             megabytes: vec![0, 50, 100, 150, 200, 250],
             round_trips: vec![0.0, 9.88, 20.75, 77.06],
             deployments: vec![1, 2, 3],
+            outdates_p4: false,
         }
     }
 
@@ -105,6 +108,7 @@ impl Grain {
             megabytes: vec![0, 100, 250],
             round_trips: vec![0.0, 20.75, 77.06],
             deployments: vec![1, 2, 3],
+            outdates_p4: false,
         }
     }
 
@@ -115,6 +119,7 @@ impl Grain {
             megabytes: vec![20],
             round_trips: vec![20.75],
             deployments: vec![1],
+            outdates_p4: true,
         }
     }
 }
@@ -235,15 +240,17 @@ impl Plan {
         }
     }
 
-    /// Both servers of D2 are outdated.
+    /// Both servers of D2 are outdated. Where p4 is instead, history must elect another.
     fn figure_8b(&mut self, grain: &Grain) {
         for megabytes in &grain.megabytes {
-            for oracle in [ByOracle::History, ByOracle::Rotating] {
+            let both = [(ByOracle::History, vec![2, 3]), (ByOracle::Rotating, vec![2, 3])];
+            let p4 = grain.outdates_p4.then(|| (ByOracle::History, vec![4]));
+            for (oracle, outdated) in both.into_iter().chain(p4) {
                 self.recoveries.push(recovery::Case {
                     deployment: Deployment::of_figure_8b(),
                     shares: Shares::even(3),
                     oracle,
-                    outdated: vec![2, 3],
+                    outdated,
                     megabytes: *megabytes,
                     interim: true,
                 });
@@ -322,19 +329,34 @@ mod tests {
         }
     }
 
+    /// Of equals it elects p4: only where p4 is outdated does an election tell that it looks at logs.
+    #[test]
+    fn history_is_asked_where_the_highest_id_is_outdated() {
+        for figure in [Figure::F8a, Figure::F8b] {
+            let plan = Plan::new(&[figure], &Grain::least());
+            let tells = |case: &recovery::Case| {
+                case.oracle == ByOracle::History && case.outdated.contains(&4)
+            };
+            assert!(plan.recoveries.iter().any(tells), "{figure}");
+        }
+    }
+
     #[test]
     fn the_oracles_elect_whom_the_paper_says() {
         let even = Shares::even(3);
-        let elects = |number, oracle: ByOracle| oracle.elects(&Deployment::numbered(number), &even);
+        let elects =
+            |number, oracle: ByOracle| oracle.elects(&Deployment::numbered(number), &even).unwrap();
         assert_eq!(elects(1, ByOracle::Worst), [3, 2]);
         assert_eq!(elects(2, ByOracle::Worst), [4]);
         assert_eq!(elects(1, ByOracle::Requests), [1]);
+        assert_eq!(ByOracle::History.elects(&Deployment::numbered(1), &even), None);
         let all_at_d3 = Shares::at(2, 1.0, 3);
         let deployment = Deployment::numbered(2);
-        assert_eq!(ByOracle::Requests.elects(&deployment, &all_at_d3), [1]);
-        assert_eq!(ByOracle::Latency.elects(&deployment, &all_at_d3), [4]);
+        assert_eq!(ByOracle::Requests.elects(&deployment, &all_at_d3).unwrap(), [1]);
+        assert_eq!(ByOracle::Latency.elects(&deployment, &all_at_d3).unwrap(), [4]);
         // With p5's clients, p4 would be the better one here.
         let half_at_d2 = Shares::at(1, 0.5, 3);
-        assert_eq!(ByOracle::Latency.elects(&Deployment::numbered(3), &half_at_d2), [3, 2]);
+        let elected = ByOracle::Latency.elects(&Deployment::numbered(3), &half_at_d2);
+        assert_eq!(elected.unwrap(), [3, 2]);
     }
 }

@@ -82,6 +82,16 @@ fn servers(ids: &[u32]) -> String {
     ids.iter().map(|id| format!("p{id}")).collect::<Vec<_>>().join(" or ")
 }
 
+/// Whom an oracle should have elected.
+fn expected(ran: &Ran) -> String {
+    let expected = ran.case.oracle.elects(&ran.case.deployment, &ran.case.shares);
+    expected.map_or("any".into(), |expected| servers(&expected))
+}
+
+fn slashed(ids: &[u32]) -> String {
+    ids.iter().map(|id| format!("p{id}")).collect::<Vec<_>>().join("/")
+}
+
 fn by_leader(results: &Results) -> String {
     let mut table = "| deployment | leader | elected by | requests at | arithmetic ms | paper ms | measured ms | |\n\
                      | --- | --- | --- | --- | --- | --- | --- | --- |\n"
@@ -135,7 +145,7 @@ fn by_oracle(results: &Results, deployments: &[Deployment]) -> String {
             case.deployment.name,
             case.shares,
             case.oracle.name(),
-            servers(&case.oracle.elects(&case.deployment, &case.shares)),
+            expected(ran),
             ran.elected,
             after.predicted.mean_ms,
             text(paper),
@@ -210,14 +220,14 @@ pub fn csv(results: &Results) -> [(&'static str, String); 4] {
     );
     for ran in &results.crashes {
         let expected = ran.case.oracle.elects(&ran.case.deployment, &ran.case.shares);
-        let expected: Vec<_> = expected.iter().map(|id| format!("p{id}")).collect();
+        let expected = expected.map_or("any".into(), |expected| slashed(&expected));
         let key = format!(
             "\"{}\",{},{},p{},{},{:.1}",
             ran.case.deployment.name,
             shares_text(&ran.case.shares),
             ran.case.oracle.name(),
             ran.elected,
-            expected.join("/"),
+            expected,
             ran.elected_after_ms,
         );
         for (when, it) in [("before", &ran.before), ("after", &ran.after)] {
@@ -254,7 +264,7 @@ pub fn csv(results: &Results) -> [(&'static str, String); 4] {
             recoveries,
             "\"{}\",{},{},{},{},p{},{interim},{:.1},{:.1},{:.1},{:.1},{:.3},{:.2}",
             it.case.deployment.name,
-            it.case.outdated.iter().map(|id| format!("p{id}")).collect::<Vec<_>>().join("/"),
+            slashed(&it.case.outdated),
             it.case.megabytes,
             it.case.oracle.name(),
             it.case.interim,
@@ -516,5 +526,59 @@ fn trade_panel(results: &Results) -> Panel {
         y: "mean latency then, ms".into(),
         names: Vec::new(),
         series: series.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::recovery::tests::{case, recovered};
+    use super::super::results::tests::ran;
+    use super::*;
+
+    /// Each row has as many fields as its table has columns; names with commas are quoted.
+    #[test]
+    fn rows_of_tables_have_the_columns_of_their_heads() {
+        let results = Results {
+            crashes: vec![
+                ran(Deployment::two(TUD_CERN), Shares::even(2), ByOracle::History, 4, 30.0, 40.0),
+                ran(Deployment::numbered(1), Shares::even(3), ByOracle::Worst, 3, 30.0, 40.0),
+            ],
+            leaders: vec![(
+                Deployment::numbered(1),
+                ran(Deployment::numbered(1), Shares::even(3), ByOracle::Worst, 3, 1.0, 2.0).after,
+            )],
+            recoveries: vec![recovered(case(ByOracle::History, 100, true), 4, 1.0, 2.0, 3.0)],
+            ..Results::default()
+        };
+        for (name, table) in csv(&results) {
+            let columns = |line: &str| {
+                let mut quoted = false;
+                let commas = line.chars().filter(|it| {
+                    quoted ^= *it == '"';
+                    *it == ',' && !quoted
+                });
+                commas.count() + 1
+            };
+            let head = table.lines().next().unwrap();
+            assert!(table.lines().count() > 1, "{name} is empty");
+            for line in table.lines() {
+                assert_eq!(columns(line), columns(head), "{name}: {line}");
+            }
+        }
+        let tables = csv(&results);
+        let field = |name: &str, line: usize, column: &str| {
+            let table = &tables.iter().find(|(it, _)| *it == name).unwrap().1;
+            let place = table.lines().next().unwrap().split(',').position(|it| it == column);
+            let row = table.lines().nth(line).unwrap().replace("data centres, ", "data centres ");
+            row.split(',').nth(place.unwrap()).unwrap().to_owned()
+        };
+        assert_eq!(field("crashes.csv", 1, "expected"), "any");
+        assert_eq!(field("crashes.csv", 1, "elected"), "p4");
+        assert_eq!(field("recoveries.csv", 1, "outdated"), "p1");
+        assert_eq!(field("recoveries.csv", 1, "first_elected_ms"), "1.0");
+        assert_eq!(field("recoveries.csv", 1, "served_ms"), "2.0");
+        assert_eq!(field("recoveries.csv", 1, "led_ms"), "3.0");
+        assert_eq!(field("course.csv", 1, "shares"), "0.500/0.500");
+        assert_eq!(field("leaders.csv", 4, "place"), "mean");
     }
 }

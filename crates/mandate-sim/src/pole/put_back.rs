@@ -1,7 +1,13 @@
 //! A disk that is put back to an older state, as a backup would: outside what is guaranteed, so it must be noticed.
 //!
 //! In a group that is well a follower crashes, or the leader, which another replaces, and comes back with its disk as it was some
-//! writes ago. Who remembers more than it says so, before it can promise a term twice; it has no vote until it has asked all others, and then has one again.
+//! writes ago. Who remembers more than it says so, before it can promise a term twice; it has no vote until it has asked all
+//! others, and then has one again.
+//!
+//! In some storms disks are put back, too, whosever they are. Then a term may be held twice, or two mandates at once, if nobody who
+//! remembers is heard before it counts; that is no violation, but somebody must have said that a disk went back.
+
+use core::time::Duration;
 
 use mandate_proto::pole::member::Member;
 
@@ -9,9 +15,42 @@ use super::scenario::Run;
 use crate::fault::{DiskFate, Fault, Name};
 use crate::host::host_of;
 use crate::network::HostIndex;
+use crate::random::{Random, Stream};
+use crate::storm::Setting;
 use crate::subject::Observer;
+use crate::time::SimTime;
+
+/// In a few runs disks are put back in the storm, the leader's perhaps.
+pub(super) fn older_disks(seed: u64, setting: &Setting) -> Vec<(SimTime, Fault)> {
+    let mut random = Random::new(seed ^ 0x01D, Stream::Faults);
+    let mut faults = Vec::new();
+    if !random.chance(0.1) {
+        return faults;
+    }
+    for _ in 0..1 + random.below(2) {
+        let host = random.below(setting.size as u64) as usize;
+        let at = SimTime::ZERO + random.between(setting.storm / 3, setting.storm);
+        let back = at + random.between(Duration::ZERO, setting.detect);
+        let disk = DiskFate::Restored(1 + random.below(4) as usize);
+        faults.push((at, Fault::Crash(host)));
+        faults.push((back, Fault::Recover { host, disk }));
+    }
+    faults
+}
 
 impl Run<'_> {
+    /// What went wrong because a disk was put back, somebody has told of. Who is alone cannot know.
+    pub(super) fn demand_that_older_disks_are_told(&mut self) {
+        let watch = &mut self.world.observer;
+        if let Some(broken) = watch.broken.take()
+            && self.setting.size > 1
+            && !watch.went_back.contains(&true)
+        {
+            watch.is_outside = false;
+            watch.fail("an older disk is told of", broken);
+        }
+    }
+
     /// Puts back the disk of one that follows `leader`, or its own, and demands that this is noticed.
     pub(super) fn demand_that_an_older_disk_is_noticed(&mut self, leader: HostIndex) {
         let follows = |host: &HostIndex| *host != leader && self.follows(*host, leader);

@@ -10,10 +10,10 @@ use mandate_proto::pole::installation::{Guarantee, Safeguard};
 use mandate_proto::pole::member::{Config, Figures, Input, MIN_TIME, Member, Moves, State};
 use mandate_proto::pole::selection::Rules;
 
-use super::MemberConfig;
 use super::register::Register;
 use super::shape::{Shape, has_centre};
 use super::watch::Watch;
+use super::{MemberConfig, put_back};
 use crate::fault::{DiskFate, Fault, Name};
 use crate::host::member;
 use crate::installation::invariants::holders::Holders;
@@ -138,6 +138,7 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     };
     run.weather_the_storm(seed);
     run.demand_a_leader();
+    run.demand_that_older_disks_are_told();
     let Run { world, agreement, .. } = run;
     let (verdict, reigns) = (
         world.observer.violation.clone().map_or(Ok(()), Err),
@@ -237,6 +238,9 @@ impl Run<'_> {
         let size = self.setting.size as u64;
         let mut faults = storm::faults(seed, &self.setting);
         faults.extend(self.mixture.faults(seed, &self.setting));
+        let older = put_back::older_disks(seed, &self.setting);
+        self.world.observer.is_outside = !older.is_empty();
+        faults.extend(older);
         for (at, fault) in faults {
             let fault = fault.with_counted_suspension();
             // A connection breaks when a process ends, and some notice.
@@ -297,9 +301,9 @@ impl Run<'_> {
         if self.config.guarantee() != Guarantee::Fenced {
             // Alone, a member holds once it has said so: what it promised itself is on disk by then.
             let (states, alone) = (&self.world.observer.states, self.setting.size == 1);
-            let says_so = |host: HostIndex| matches!(states[host], State::Leading { .. });
+            let says_so = |host: HostIndex, term| states[host] == State::Leading { term };
             let until = |host, machine: &Member, now| {
-                machine.mandate(now).filter(|_| !alone || says_so(host)).and_then(|it| it.1)
+                machine.mandate(now).filter(|it| !alone || says_so(host, it.0)).and_then(|it| it.1)
             };
             self.holders.look(&self.world, until);
             let holds = |host| holds(&self.world, host);

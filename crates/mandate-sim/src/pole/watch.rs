@@ -26,6 +26,10 @@ pub(super) struct Watch<'a> {
     pub(super) suspicions: Vec<(HostIndex, HostIndex)>,
     /// Of whose disk another said that it went back.
     pub(super) went_back: Vec<bool>,
+    /// Disks are put back to an older state in the storm: what is promised assumes that none is.
+    pub(super) is_outside: bool,
+    /// What went wrong because of that.
+    pub(super) broken: Option<String>,
     trace: Option<Trace<'a>>,
     pub(super) violation: Option<Violation>,
 }
@@ -40,12 +44,18 @@ impl<'a> Watch<'a> {
             disk_lost: vec![false; size],
             suspicions: Vec::new(),
             went_back: vec![false; size],
+            is_outside: false,
+            broken: None,
             trace,
             violation: None,
         }
     }
 
     pub(super) fn fail(&mut self, invariant: &'static str, what: String) {
+        if self.is_outside {
+            self.broken.get_or_insert(format!("{invariant}: {what}"));
+            return;
+        }
         self.violation.get_or_insert(Violation::Correctness { invariant, what });
     }
 

@@ -19,14 +19,15 @@
 //! 4. **A mark of the dead keeps nobody from leading.** Every renewal of a holder changes one of its marks. If none of them has changed for
 //!    twice as long as the holder counts on a renewal, it leads no more, and its marks are ignored. This is for marks that nobody of this
 //!    layout can replace: on a partition without a broker, or on one that this layout does not count. Twice, because the last
-//!    renewal may have been accepted and not be seen yet.
+//!    renewal may have been accepted and not be seen yet. For the same reason the member's own layout leads, as far as rule 3 is
+//!    concerned, only if one of its leaders was seen to renew a term so recently that nobody can ignore it by now.
 //!
 //! Assumed, as for different thresholds: the ledger's answer is not an old one. Rejected: the owner of partition 0 as the one who decides for
 //! all, because a newcomer that is assigned it would depose everyone; a group protocol name for each layout, which the coordinator itself
 //! would keep apart, because Kafka's consumer protocol has none.
 //!
-//! In non-exclusive mode marks prove nothing and are there for this alone. A member that has looked once goes on, and looks again every
-//! session, because it has to be quick when a partition is handed to it.
+//! In non-exclusive mode marks prove nothing and are there for this alone. A member that has looked goes on for as long as it holds
+//! something, and looks again every session. One that is handed a partition and held none before marks it and looks first.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -63,6 +64,8 @@ pub(super) struct Agreeing {
     pub(super) gave_way: u32,
     /// Holders of another layout whose marks were there at the last look.
     holders: Vec<Stillness>,
+    /// Leaders of the member's own layout whose marks were there at the last look.
+    leaders: Vec<Leading>,
 }
 
 /// What a holder's marks say, and since when they have said that.
@@ -75,6 +78,18 @@ struct Stillness {
     /// The longest that one of them says.
     lease: Duration,
     since: Instant,
+}
+
+/// A mark of a leader that goes by the member's own layout.
+#[derive(Clone, Copy, Debug)]
+struct Leading {
+    place: (Partition, Term),
+    renewal: u64,
+    lease: Duration,
+    /// When it was looked at.
+    seen: Instant,
+    /// When it was looked at before it was last seen to be renewed under the same term, which says that its holder did not lapse.
+    renewed_after: Option<Instant>,
 }
 
 /// Another layout.
@@ -99,6 +114,7 @@ impl Agreeing {
             is_settled: false,
             gave_way: 0,
             holders: Vec::new(),
+            leaders: Vec::new(),
         }
     }
 }
@@ -111,6 +127,13 @@ impl Stillness {
     fn says_the_same_as(&self, other: &Stillness) -> bool {
         let what = |one: &Stillness| (one.member, one.agreement, one.lease);
         what(self) == what(other) && self.renewals == other.renewals
+    }
+}
+
+impl Leading {
+    /// Whether nobody can think by now that it has renewed nothing for so long that it leads no more.
+    fn is_alive(&self, now: Instant) -> bool {
+        self.renewed_after.is_some_and(|after| now < after + self.lease * STILL_FOR)
     }
 }
 
@@ -165,6 +188,13 @@ impl Member {
         !self.plan.marks() || self.agreeing.is_settled
     }
 
+    /// In non-exclusive mode, whoever holds nothing has no mark that would keep other layouts from leading: before it leads again, it
+    /// marks and looks again.
+    pub(super) fn unsettle(&mut self) {
+        let holds = self.seats.iter().any(|seat| seat.kept().is_some());
+        self.agreeing.is_settled &= holds;
+    }
+
     /// When to look at the marks of the whole group, if there is a reason to.
     pub(super) fn is_look_due(&self) -> Option<Instant> {
         let is_found = self.agreeing.found.is_some();
@@ -209,12 +239,9 @@ impl Member {
         effects: &mut Fx,
     ) {
         self.watch_holders(marks, now);
+        self.watch_leaders(marks, now);
         let ours = self.plan.agreement();
-        let leads = |mark: &Mark| match mark {
-            Mark::Held { holder: Some(holder), .. } => holder.agreement == ours && holder.leads,
-            _ => false,
-        };
-        let we_lead = marks.iter().any(|(_, mark)| leads(mark));
+        let we_lead = self.agreeing.leaders.iter().any(|leader| leader.is_alive(now));
         let foreign: Vec<_> = marks
             .iter()
             .filter_map(|(partition, mark)| Some((*partition, is_foreign(mark, ours)?)))
@@ -276,6 +303,28 @@ impl Member {
             one.since = same.map_or(now, |before| before.since);
         }
         self.agreeing.holders = seen;
+    }
+
+    /// Keeps in mind which leaders of its own layout were seen to renew, and when.
+    fn watch_leaders(&mut self, marks: &[(Partition, Mark)], now: Instant) {
+        let ours = self.plan.agreement();
+        let found = marks.iter().filter_map(|(partition, mark)| {
+            let Mark::Held { term, lease, holder: Some(holder) } = *mark else { return None };
+            let (place, renewal) = ((*partition, term), holder.renewal);
+            let before = self.agreeing.leaders.iter().find(|before| before.place == place);
+            let renewed_after = match before {
+                Some(before) if before.renewal < renewal => Some(before.seen),
+                before => before.and_then(|before| before.renewed_after),
+            };
+            (holder.agreement == ours && holder.leads).then_some(Leading {
+                place,
+                renewal,
+                lease,
+                seen: now,
+                renewed_after,
+            })
+        });
+        self.agreeing.leaders = found.collect();
     }
 
     /// Whether the holder of a mark has renewed nothing for so long that it leads no more.

@@ -226,10 +226,15 @@ fn of_two_that_only_want_to_lead_the_smaller_stays_and_the_greater_goes() {
 fn who_goes_by_the_layout_that_leads_does_not_mind_those_who_only_want_to() {
     let mut subject = confirmed();
     let ours = subject.member.plan().agreement();
-    let others = [(Partition::new(2), mark(FEWER, false, 1)), (P1, mark(ours, true, 9))];
-    subject.looked(&others, 2);
-    assert!(subject.leads(P0, 2));
-    assert_eq!(subject.disagrees(), []);
+    let others =
+        |renewal| vec![(Partition::new(2), mark(FEWER, false, 1)), (P1, mark(ours, true, renewal))];
+    subject.looked(&others(9), 2);
+    assert!(!subject.leads(P0, 2), "that leader may be gone: others would ignore it");
+    assert_eq!(subject.play(90, |millis| others(9 + millis)), Some(27), "it renews");
+    // One that does not is no reason.
+    let mut subject = confirmed();
+    subject.looked(&others(9), 2);
+    assert_eq!(subject.play(200, |_| others(9)), None);
 }
 
 #[test]

@@ -246,6 +246,7 @@ impl Member {
     /// Everything that is due.
     fn advance(&mut self, now: Instant, effects: &mut Fx) {
         self.expire(now, effects);
+        self.unsettle();
         self.begin(now, effects);
         self.release_overrun(now, effects);
         self.give_way(now, effects);

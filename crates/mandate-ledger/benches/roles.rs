@@ -86,6 +86,7 @@ fn in_memory() -> MemoryLedger {
         assignor,
         instance: None,
         hides_losses: false,
+        renewals: mandate_ledger::memory::Renewals::WithTheRest,
         coordination: Coordination::Generations,
         fetches: None,
     };

@@ -15,7 +15,7 @@ use mandate_conformance::cancellation::{Handle, Handles};
 use mandate_conformance::subject::{Ability, Cables, Members, SetupError, Subject};
 use mandate_ledger::memory::{
     Assignor, Broker, BrokerConfig, Call, Client, ClientConfig, ClientId, Coordination, GroupId,
-    MemoryLedger, Outgoing, Reply,
+    MemoryLedger, Outgoing, Renewals, Reply,
 };
 use mandate_ledger::{Ledger, LedgerError, Member, Roles, Setup, start};
 use mandate_proto::identity::{Lifetime, MemberId};
@@ -68,6 +68,7 @@ fn client_config(session: Duration) -> ClientConfig {
         assignor: Assignor::default(),
         instance: None,
         hides_losses: false,
+        renewals: Renewals::WithTheRest,
         coordination: Coordination::Generations,
         fetches: None,
     }

@@ -101,11 +101,11 @@ impl Broker {
                 group.sign(id, sign, (now, division), replies);
                 None
             }
-            Call::Commit { id: request, generation, marks } => {
+            Call::Commit { id: request, generation, is_sign, marks } => {
                 let outcome = match self.config.coordination {
                     Coordination::Generations => {
                         let group = self.groups.entry(group).or_default();
-                        group.commit(id, generation, &marks, now)
+                        group.commit(id, generation, &marks, is_sign.then_some(now))
                     }
                     Coordination::Epochs => {
                         let group = self.by_epochs.entry(group).or_default();

@@ -32,8 +32,22 @@ pub struct ClientConfig {
     /// If the broker does not know it when it joins again, it comes back as another and says nothing, as librdkafka does
     /// with a static name: what it held and is assigned again, it never lost, as far as its member can tell.
     pub hides_losses: bool,
+    /// Over which connections renewals go.
+    pub renewals: Renewals,
     /// Time between fetches; `None`: no records are wanted.
     pub fetches: Option<Duration>,
+}
+
+/// Over which connections renewals go, and what that means on Kafka.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Renewals {
+    /// Over that of everything else: they are signs of life, and one that is refused tells the client that it was replaced.
+    #[default]
+    WithTheRest,
+    /// Over connections of their own: the client does not hear that one was refused.
+    Apart,
+    /// And they are no signs of life, as commits in transactions are none.
+    ApartAndNoSigns,
 }
 
 /// For how many sessions a client with a static name stays out after it was lost: another process may go
@@ -243,10 +257,10 @@ impl Client {
             outcome => outcome,
         };
         out.push(Outgoing::Tell(Input::Renewed { id, outcome }));
-        match outcome {
-            Renewed::Accepted => self.heard = now,
-            Renewed::Refused => self.lose(now, out),
-            Renewed::Failed | Renewed::Unknown => {}
+        match (outcome, self.config.renewals) {
+            (Renewed::Accepted, Renewals::WithTheRest) => self.heard = now,
+            (Renewed::Refused, Renewals::WithTheRest) => self.lose(now, out),
+            _ => {}
         }
     }
 
@@ -310,7 +324,9 @@ impl Client {
     }
 
     fn commit(&self, id: Option<RequestId>, marks: Vec<(Partition, Mark)>, out: &mut Out) {
-        self.call(Call::Commit { id, generation: self.generation, marks }, out);
+        // Last words have no name, and go ahead of what gives partitions back.
+        let is_sign = id.is_none() || self.config.renewals != Renewals::ApartAndNoSigns;
+        self.call(Call::Commit { id, generation: self.generation, is_sign, marks }, out);
     }
 
     /// Sent ahead of whatever gives partitions back, and of the same generation: it comes first, or is refused.

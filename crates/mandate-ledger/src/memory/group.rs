@@ -189,23 +189,23 @@ impl Group {
     /// A sign of life.
     pub(super) fn heartbeat(&mut self, id: ClientId, generation: u64, now: Instant) -> Beat {
         let is_up = self.barrier.is_some();
-        match self.alive(id, generation, now) {
+        match self.alive(id, generation, Some(now)) {
             None => Beat::Unknown,
             Some(seat) if is_up && !seat.joining => Beat::Rebalancing,
             Some(_) => Beat::Fine,
         }
     }
 
-    /// A renewal, or last words: of a member of this generation, or of nobody. It is a sign of life, too. Whose the
-    /// partitions are is not asked, as on Kafka.
+    /// A renewal, or last words: of a member of this generation, or of nobody. It is a sign of life, too, if it says when. (On Kafka
+    /// it is none in a transaction.) Whose the partitions are is not asked, as on Kafka.
     pub(super) fn commit(
         &mut self,
         id: ClientId,
         generation: u64,
         marks: &[(Partition, Mark)],
-        now: Instant,
+        sign_at: Option<Instant>,
     ) -> Renewed {
-        match self.alive(id, generation, now) {
+        match self.alive(id, generation, sign_at) {
             Some(_) => {
                 self.marks.keep(marks);
                 Renewed::Accepted
@@ -223,13 +223,15 @@ impl Group {
         self.marks.show_old(is_old);
     }
 
-    fn alive(&mut self, id: ClientId, generation: u64, now: Instant) -> Option<&Seat> {
+    fn alive(&mut self, id: ClientId, generation: u64, sign_at: Option<Instant>) -> Option<&Seat> {
         let current = self.generation;
         let seat = self.seats.get_mut(&id)?;
         if generation != current || seat.generation != current {
             return None;
         }
-        seat.until = now + seat.session;
+        if let Some(now) = sign_at {
+            seat.until = now + seat.session;
+        }
         Some(seat)
     }
 

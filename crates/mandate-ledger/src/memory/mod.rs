@@ -24,7 +24,7 @@ mod service;
 
 pub use assignment::Assignor;
 pub use broker::{Broker, BrokerConfig, Coordination};
-pub use client::{Client, ClientConfig, Outgoing};
+pub use client::{Client, ClientConfig, Outgoing, Renewals};
 pub use log::Log;
 pub use protocol::{Beat, Call, ClientId, Fetched, GroupId, InstanceId, Reply, Side};
 pub use service::{MemoryLedger, MemoryMember};

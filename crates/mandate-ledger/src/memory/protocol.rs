@@ -76,6 +76,8 @@ pub enum Call {
         id: Option<RequestId>,
         /// In which generation.
         generation: u64,
+        /// Whether it is a sign of life, too.
+        is_sign: bool,
         /// What to keep of which partitions.
         marks: Vec<(Partition, Mark)>,
     },

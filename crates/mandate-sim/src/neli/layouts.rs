@@ -1,4 +1,4 @@
-//! Members of one group that go by different numbers of roles: a rolling change, or a mistake.
+//! Members of one group that go by different numbers of roles, or by different modes: a rolling change, or a mistake.
 //!
 //! Who leads what does not show it: each partition has one holder, and a key has two, because its slot is counted differently. So what is
 //! watched is that holders of any partitions, at any instant, all go by one layout. Afterwards every partition must come to have a leader though
@@ -7,12 +7,13 @@
 use core::num::NonZeroU32;
 use std::io::Write;
 
-use mandate_proto::neli::{Agreement, Config, Plan};
+use mandate_proto::neli::{Agreement, Config, Mode, Plan};
 
 use super::scenario;
 use super::setting::Setting;
 use super::{NodeConfig, Options};
 use crate::fault::Name;
+use crate::host::member;
 use crate::network::HostIndex;
 use crate::random::{Random, Stream};
 use crate::verdict::Outcome;
@@ -23,6 +24,9 @@ const ONE_LAYOUT: &str = "one layout at a time";
 /// How much longer than a group that agrees one may take that does not: who gives way waits for marks of owners that are gone, rests, and looks
 /// whether the other layout renews.
 const PATIENCE: f64 = 4.0;
+
+/// And where some are of non-exclusive mode, whose thresholds are twice a session.
+const PATIENCE_WITH_MODES: f64 = 8.0;
 
 /// Numbers of roles that members may go by.
 const ROLES: [u32; 3] = [4, 6, 12];
@@ -42,26 +46,48 @@ fn setting(seed: u64, options: &Options) -> Setting {
     let mut setting = draws.find(fits).expect("most draws fit");
     let mut random = Random::new(seed ^ 0x1A70, Stream::Setting);
     let fewer = NonZeroU32::new(setting.partitions / 2).filter(|_| random.chance(0.3));
-    for (node, _) in &mut setting.nodes {
+    let is_mixed = random.chance(0.3);
+    for (host, (node, _)) in setting.nodes.iter_mut().enumerate() {
         if let NodeConfig::Member(config) = node {
             let partitions = fewer.filter(|_| random.chance(0.3));
-            config.plan = with_layout(&config.plan, random.pick(&ROLES), partitions);
+            let mode = match is_mixed && random.chance(0.4) {
+                true => Mode::NonExclusive,
+                false => Mode::Exclusive,
+            };
+            config.plan = with_layout(&config.plan, host, mode, random.pick(&ROLES), partitions);
+            if mode == Mode::NonExclusive {
+                config.client.fetches = Some(config.plan.interval() / 2);
+            }
         }
     }
     // A newcomer is assigned partitions before it finds that it differs.
     setting.keeps_terms = false;
     // Who counts fewer partitions leads none of the others: nobody can ask for all.
-    setting.patience = if fewer.is_some() { f64::INFINITY } else { PATIENCE };
+    setting.patience = match (fewer, is_mixed) {
+        (Some(_), _) => f64::INFINITY,
+        (None, true) => PATIENCE_WITH_MODES,
+        (None, false) => PATIENCE,
+    };
     setting
 }
 
 /// The same, with another number of roles, and of partitions: the topic was expanded after it had started.
-fn with_layout(plan: &Plan, roles: u32, partitions: Option<NonZeroU32>) -> Plan {
-    let config = Config::new(plan.me(), plan.mode())
+fn with_layout(
+    plan: &Plan,
+    host: HostIndex,
+    mode: Mode,
+    roles: u32,
+    partitions: Option<NonZeroU32>,
+) -> Plan {
+    let config = Config::new(member(host), mode)
         .with_allowance(plan.allowance_per_mille())
         .with_drain(plan.drain())
-        .with_threshold(plan.threshold())
         .with_roles(roles);
+    let config = match mode {
+        Mode::Exclusive => config.with_threshold(plan.threshold()),
+        // Longer than the session.
+        Mode::NonExclusive => config,
+    };
     let mut grants = *plan.grants();
     grants.partitions = partitions.unwrap_or(grants.partitions);
     config.resolve(grants).expect("it was a plan before")

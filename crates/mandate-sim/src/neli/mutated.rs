@@ -101,8 +101,18 @@ impl Mutated {
         self.pass_on(now, asked);
     }
 
-    /// What is made of the marks that the ledger keeps.
+    /// What is made of the marks that the ledger keeps; its own it reads as they are.
     fn misread(&self, marks: &mut Vec<(Partition, Mark)>) {
+        let (me, ours) = (self.member.plan().me(), self.member.plan().agreement());
+        let is_own = |mark: &Mark| matches!(mark, Mark::Held { holder: Some(one), .. } if (one.member, one.agreement) == (me, ours));
+        let own: Vec<_> = marks.iter().copied().filter(|(_, mark)| is_own(mark)).collect();
+        marks.retain(|(_, mark)| !is_own(mark));
+        self.misread_others(marks);
+        marks.retain(|(partition, _)| own.iter().all(|(of, _)| of != partition));
+        marks.extend(own);
+    }
+
+    fn misread_others(&self, marks: &mut Vec<(Partition, Mark)>) {
         // All are over that there will ever be.
         let over = Mark::Over { term: Term::new(u64::MAX - 1) };
         match self.mutant {
@@ -116,9 +126,10 @@ impl Mutated {
             }
             Some(Mutant::OwnThreshold) => marks.clear(),
             Some(Mutant::IgnoresLayout) => {
+                let ours = self.member.plan().agreement();
                 for (_, mark) in marks {
                     if let Mark::Held { holder, .. } = mark {
-                        *holder = None;
+                        *holder = holder.filter(|holder| holder.agreement == ours);
                     }
                 }
             }
@@ -191,7 +202,7 @@ impl Mutated {
                             let renewed = marks.iter().map(|(partition, _)| *partition).collect();
                             self.renewals.insert(*id, (now, renewed));
                             if self.mutant == Some(Mutant::OverWhileLed) {
-                                marks.iter_mut().for_each(|(_, mark)| *mark = over(*mark));
+                                marks.iter_mut().for_each(|(_, mark)| *mark = over_if_led(*mark));
                             }
                         }
                         Request::Publish { id, partition, record }
@@ -249,9 +260,10 @@ impl Mutated {
     }
 }
 
-/// The same term, as if it were over.
-fn over(mark: Mark) -> Mark {
+/// The same term, as if it were over, once it is led under.
+fn over_if_led(mark: Mark) -> Mark {
     match mark {
-        Mark::Held { term, .. } | Mark::Over { term } => Mark::Over { term },
+        Mark::Held { term, holder: Some(holder), .. } if holder.leads => Mark::Over { term },
+        mark => mark,
     }
 }

@@ -4,7 +4,7 @@ use core::num::NonZeroU32;
 use core::time::Duration;
 
 use mandate_ledger::memory::{
-    Assignor, Broker, BrokerConfig, ClientConfig, Coordination, GroupId, InstanceId,
+    Assignor, Broker, BrokerConfig, ClientConfig, Coordination, GroupId, InstanceId, Renewals,
 };
 use mandate_proto::neli::{Config, Delivery, Grants, Mode, Partition, Plan};
 
@@ -105,6 +105,7 @@ impl Drawn {
             assignor: self.assignor,
             instance: None,
             hides_losses: false,
+            renewals: Renewals::WithTheRest,
             coordination: self.coordination,
             fetches,
         }
@@ -229,9 +230,18 @@ impl Setting {
                 config.client.instance = shares_names.then_some(InstanceId(host as u32 / named));
                 config.client.hides_losses = hides_losses;
                 config.renews_apart = options.mutant != Some(Mutant::ParkedRenewals);
-                if marks == Marks::OfMany && proof != Proof::Records {
-                    config.plan = shorter(&plan, random.pick(&[1, 1, 2, 4]));
-                }
+                config.client.renewals = match drawn.coordination {
+                    Coordination::Generations if !config.renews_apart => Renewals::WithTheRest,
+                    // The backend sees to it that a member with a static name gives signs of life beside.
+                    Coordination::Generations if hides_losses => Renewals::Apart,
+                    Coordination::Generations => Renewals::ApartAndNoSigns,
+                    Coordination::Epochs => Renewals::WithTheRest,
+                };
+                let times = match marks == Marks::OfMany && proof != Proof::Records {
+                    true => random.pick(&[1, 1, 2, 4]),
+                    false => 1,
+                };
+                config.plan = shorter(&plan, host, times);
                 if options.mutant == Some(Mutant::SilentReturn) {
                     config.plan = heedless(&config.plan);
                 }
@@ -245,22 +255,26 @@ impl Setting {
         let mut random = Random::new(seed, Stream::Setting);
         let drawn = Drawn::new(&mut random);
         let mut grants = drawn.grants(Delivery::Anyone);
-        // The new consumer protocol, say, whose commits renew nothing.
-        grants.fenced = false;
-        let me = member(0);
-        let config = Config::new(me, Mode::NonExclusive)
-            .with_allowance(drawn.allowed)
-            .with_threshold(drawn.session * random.pick(&[2, 3]));
-        let plan = config.resolve(grants).expect("these make a plan");
+        // Marks are kept, as on Kafka, and looked at before anyone leads; or they are not.
+        grants.fenced = random.chance(0.5);
+        let times = random.pick(&[2, 3]);
+        let plan_of = |host| {
+            let config = Config::new(member(host), Mode::NonExclusive)
+                .with_allowance(drawn.allowed)
+                .with_threshold(drawn.session * times);
+            config.resolve(grants).expect("these make a plan")
+        };
+        let plan = plan_of(0);
         let groups = random.pick(&[1, 1, 2]);
         let size = groups * random.pick(&[2, 2, 3, 4]);
         let fetches = Some(plan.interval() / 2);
         let mut setting =
             Setting::of(&mut random, &drawn, plan, (size, groups), (fetches, Delivery::Anyone, 1));
         setting.rough = setting.calm;
-        for (node, _) in &mut setting.nodes {
+        for (host, (node, _)) in setting.nodes.iter_mut().enumerate() {
             if let NodeConfig::Member(config) = node {
                 config.mutant = options.mutant;
+                config.plan = plan_of(host);
             }
         }
         setting
@@ -372,10 +386,10 @@ fn heedless(plan: &Plan) -> Plan {
     config.resolve(grants).expect("these make a plan")
 }
 
-/// The same, with a threshold so many times shorter, as far as messages still get through in time.
-fn shorter(plan: &Plan, times: u32) -> Plan {
+/// The same for this host, with a threshold so many times shorter, as far as messages still get through in time.
+fn shorter(plan: &Plan, host: HostIndex, times: u32) -> Plan {
     let shortest = plan.grants().session / 4;
-    let config = Config::new(plan.me(), plan.mode())
+    let config = Config::new(member(host), plan.mode())
         .with_allowance(plan.allowance_per_mille())
         .with_drain(plan.drain())
         .with_threshold((plan.threshold() / times).max(shortest));

@@ -84,7 +84,9 @@ impl Holders {
         now: SimTime,
     ) -> Result<(), (&'static str, String)> {
         let partition = self.partition;
-        if let [(one, _), (other, _), ..] = holders {
+        // Where there are no terms, several may hold it for a while.
+        let is_exclusive = holders.iter().any(|(_, holding)| holding.term.is_some());
+        if let ([(one, _), (other, _), ..], true) = (holders, is_exclusive) {
             let (one, other) = (Name(*one), Name(*other));
             let what = format!("{one} and {other} both hold {partition} (at {now} s)");
             return Err((ONE_HOLDER, what));

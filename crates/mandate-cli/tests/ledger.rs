@@ -68,6 +68,10 @@ fn roles_on_kafka() {
     daemons_share_many_roles_and_say_which(&broker);
     a_stranger_that_takes_no_notice_costs_what_it_is_assigned_alone(&broker);
     a_partition_that_takes_no_records_is_reported(&broker);
+    a_daemon_that_counts_differently_says_so_and_is_not_ready(&broker);
+    a_daemon_whose_topic_was_deleted_is_not_ready_and_says_why(&broker);
+    a_daemon_whose_static_name_was_taken_ends(&broker);
+    a_daemon_that_lost_its_static_name_while_it_was_stopped_goes_on_without(&broker);
     what_cannot_be_is_said_with_what_to_do(&broker);
 }
 
@@ -151,9 +155,10 @@ fn daemon_with(
     more: &str,
 ) -> (Running, String) {
     let api = format!("127.0.0.1:{}", mandate_servers::free_ports(1).unwrap()[0]);
+    let roles = if more.starts_with("roles") { "" } else { "roles = 100\n" };
     let config = format!(
         "engine = 'ledger'\ngroup = '{group}'\nmember = 'p{member}'\napi = '{api}'\n\
-         [ledger]\nbrokers = '{}'\nroles = 100\npartitions = 4\nsession = '{}'\n{more}\n",
+         [ledger]\nbrokers = '{}'\n{roles}partitions = 4\nsession = '{}'\n{more}\n",
         broker.at, broker.session
     );
     let file = directory.join(format!("p{member}.toml"));
@@ -282,6 +287,88 @@ fn a_partition_that_takes_no_records_is_reported(broker: &Broker) {
 }
 
 /// Code and text.
+fn a_daemon_that_counts_differently_says_so_and_is_not_ready(broker: &Broker) {
+    let directory = tempfile::tempdir().unwrap();
+    let group = broker.name("differs");
+    let status = |api: &str| text(mandate().args(["status", "--api", api]));
+    let (first, api) = daemon(broker, &group, directory.path(), 1);
+    within(BOUND, "it leads", || status(&api).contains("LEADS 100 of 100").then_some(()));
+    let (_second, other) = daemon_with(broker, &group, directory.path(), 2, "roles = 50");
+    let said = within(BOUND, "the newcomer says so", || {
+        let said = status(&other);
+        said.contains("DISAGREES").then_some(said)
+    });
+    assert!(said.contains("another member has 100 roles over 4 partitions"), "{said}");
+    let (code, reason) = get(&other, "/readyz");
+    assert_eq!(code, 503, "{reason}");
+    assert!(reason.contains("it does not lead until all have the same"), "{reason}");
+    assert!(status(&api).contains("LEADS 100 of 100"), "who leads stands");
+    assert_eq!(get(&api, "/readyz").0, 200);
+    drop(first);
+    within(BOUND, "the newcomer leads", || status(&other).contains("LEADS 50 of 50").then_some(()));
+    assert!(!status(&other).contains("DISAGREES"));
+    assert_eq!(get(&other, "/readyz").0, 200);
+}
+
+fn a_daemon_whose_topic_was_deleted_is_not_ready_and_says_why(broker: &Broker) {
+    let directory = tempfile::tempdir().unwrap();
+    let group = broker.name("deleted");
+    let (_daemon, api) = daemon(broker, &group, directory.path(), 1);
+    within(BOUND, "it is ready", || (get(&api, "/readyz").0 == 200).then_some(()));
+    let admin: AdminClient<DefaultClientContext> = client(broker).create().unwrap();
+    let topic = format!("mandate-{group}");
+    let options = AdminOptions::new();
+    let deleted = admin.delete_topics(&[&topic], &options);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    assert!(runtime.block_on(deleted).unwrap()[0].is_ok());
+    let reason = within(BOUND, "it says why it is not ready", || {
+        let (code, reason) = get(&api, "/readyz");
+        (code == 503 && reason.contains("the topic has")).then_some(reason)
+    });
+    assert!(reason.contains("has 0 partitions, and this member counts 4"), "{reason}");
+}
+
+fn a_daemon_whose_static_name_was_taken_ends(broker: &Broker) {
+    let directory = tempfile::tempdir().unwrap();
+    let group = broker.name("taken");
+    let named = "protocol = 'classic'\ninstance = 'the one'";
+    let (mut first, api) = daemon_with(broker, &group, directory.path(), 1, named);
+    within(BOUND, "it leads", || {
+        text(mandate().args(["status", "--api", &api])).contains("LEADS 100").then_some(())
+    });
+    let (_second, other) = daemon_with(broker, &group, directory.path(), 2, named);
+    let ended = within(BOUND, "the first ends", || first.0.try_wait().unwrap());
+    assert_eq!(ended.code(), Some(1), "whoever watches over it hears of it");
+    within(BOUND, "the second leads", || {
+        text(mandate().args(["status", "--api", &other])).contains("LEADS 100").then_some(())
+    });
+}
+
+/// Another has the name by now; but whoever was out of reach for a session cannot know whether that is so or it was only cut off, and has work
+/// to do.
+fn a_daemon_that_lost_its_static_name_while_it_was_stopped_goes_on_without(broker: &Broker) {
+    let directory = tempfile::tempdir().unwrap();
+    let group = broker.name("renamed");
+    let named = "protocol = 'classic'\ninstance = 'the one'";
+    let led = |api: &str, roles: &str| {
+        let status = text(mandate().args(["status", "--api", api]));
+        status.contains(&format!("LEADS {roles} of 100")).then_some(())
+    };
+    let (mut first, api) = daemon_with(broker, &group, directory.path(), 1, named);
+    within(BOUND, "it leads", || led(&api, "100"));
+    let pid = rustix::process::Pid::from_child(&first.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let stopped = std::time::Instant::now();
+    let (_second, other) = daemon_with(broker, &group, directory.path(), 2, named);
+    within(BOUND, "the second leads under that name", || led(&other, "100"));
+    // What it is told is another thing after a session of silence.
+    let session = humantime::parse_duration(broker.session).unwrap();
+    within(BOUND, "a session is over", || (stopped.elapsed() > session * 2).then_some(()));
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    within(BOUND, "they have a half each", || led(&api, "50").and(led(&other, "50")));
+    assert!(first.0.try_wait().unwrap().is_none(), "it goes on");
+}
+
 fn get(api: &str, path: &str) -> (u16, String) {
     let mut answer = ureq::get(format!("http://{api}{path}"))
         .config()

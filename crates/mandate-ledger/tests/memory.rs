@@ -32,6 +32,7 @@ fn ledger(session: Duration, fetches: bool) -> MemoryLedger {
         assignor: Assignor::CooperativeSticky,
         instance: None,
         hides_losses: false,
+        renewals: mandate_ledger::memory::Renewals::WithTheRest,
         coordination: Coordination::Generations,
         fetches: fetches.then_some(session / 20),
     };

@@ -25,7 +25,7 @@ function facts(status) {
     ["Term", status.term ?? "–"],
     ["Guarantee", status.guarantee],
     ["Oracle", status.oracle],
-    ["Vote", status.has_vote ? "yes" : "none: its disk was lost"],
+    ["Vote", status.has_vote ? "yes" : status.no_vote ?? "none"],
   ];
   fill(at("facts"), JSON.stringify(rows), () =>
     rows.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(value)))));

@@ -296,7 +296,8 @@ pub(crate) struct NodeArgs {
 /// What a member starts from.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StartArgs {
-    /// The member takes part for the first time.
+    /// The member takes part for the first time. The first start of a group needs all of its members: nobody votes before
+    /// all have answered each other once.
     #[arg(long, conflicts_with_all = ["lost", "members_changed"])]
     pub(crate) new: bool,
     /// The member has lost its disk: it asks all others what it may have promised, and has no vote until

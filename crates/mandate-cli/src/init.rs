@@ -121,7 +121,8 @@ impl MemberFile<'_> {
 
 fn text(args: &InitArgs, configurations: &[String]) -> String {
     let mut text = format!(
-        "A group of {} on this host. Start each member in a terminal of its own, --new only this first time:\n\n",
+        "A group of {} on this host. Start each member in a terminal of its own, --new only this first time. The first start \
+         needs all of them:\n\n",
         configurations.len()
     );
     for configuration in configurations {

@@ -61,7 +61,7 @@ fn status_text(status: &StatusDocument) -> String {
             text += &format!("\n        {trouble}");
         }
     }
-    for trouble in &status.troubles {
+    for trouble in status.no_vote.iter().chain(&status.troubles) {
         text += &format!("\n\n  WARNING: {trouble}");
     }
     for other in &status.differing {

@@ -57,6 +57,55 @@ fn three_members_elect_and_survive_the_death_of_their_leader() {
 }
 
 #[test]
+fn new_members_beside_a_group_with_a_shorter_list_elect_nobody_and_both_sides_say_why() {
+    let mut group = Group::new(3, "guarantee = 'leased'");
+    let whole = std::fs::read_to_string(group.config(1)).unwrap();
+    let (before, peers) = whole.split_once("[peers]\n").unwrap();
+    let alone = format!("{before}[tls]{}", peers.split_once("[tls]").unwrap().1);
+    std::fs::write(group.config(1), alone).unwrap();
+    group.start(1);
+    assert_eq!(group.leader(), 1, "it is the whole of its list");
+    // Two of three: a quorum of the list that p1 does not have.
+    group.start(2);
+    group.start(3);
+    let status = |id| {
+        let (_, body) = group.http(id, "GET", "/v1/status", "")?;
+        serde_json::from_str::<serde_json::Value>(&body).ok()
+    };
+    for (id, other) in [(2, "p1"), (3, "p1"), (1, "p2"), (1, "p3")] {
+        within(Duration::from_secs(30), "both lists are named", || {
+            let differing = status(id)?["differing"].as_array()?.clone();
+            let found = differing.into_iter().find(|it| it["member"] == other)?.to_string();
+            (found.contains("members p1,") && found.contains("members p1 p2 p3,")).then_some(())
+        });
+    }
+    for id in [2, 3] {
+        let waits = "no vote yet: waiting for a first answer of p1";
+        within(Duration::from_secs(30), "it says whom it waits for", || {
+            let (code, body) = group.http(id, "GET", "/readyz", "")?;
+            (code == 503 && body.contains(waits) && status(id)?["no_vote"] == waits).then_some(())
+        });
+        within(Duration::from_secs(30), "so does its log", || {
+            group.log(id).contains(waits).then_some(())
+        });
+        assert!(text(&group.ask(id, &["status"])).contains(waits));
+    }
+    assert_eq!(group.leaders(), [1]);
+    assert!(group.log(1).contains("it is configured with members p1 p2 p3"), "{}", group.log(1));
+    // The way that is documented: p1 stops, gets the new list, and says that it was changed.
+    group.signal(1, "-TERM");
+    assert!(group.ended(1).success());
+    std::fs::write(group.config(1), whole).unwrap();
+    group.start_as(1, &["node", "--members-changed"]);
+    let leader = group.leader();
+    group.agree(leader);
+    for id in 1..=3 {
+        let (_, metrics) = group.http(id, "GET", "/metrics", "").unwrap();
+        assert!(metrics.contains("\nmandate_has_vote 1\n"), "p{id}: {metrics}");
+    }
+}
+
+#[test]
 fn a_disk_that_refuses_writes_shows_in_readiness_metrics_and_status() {
     let mut group = Group::new(1, "guarantee = 'fenced'");
     group.start_all();

@@ -209,6 +209,7 @@ impl Open {
             standing: Oracle::constant().measure(&view),
             view,
             has_vote: true,
+            no_vote: None,
             detection: Default::default(),
             renewals: self.office.renewals(),
         }

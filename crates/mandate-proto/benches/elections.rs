@@ -18,7 +18,7 @@ use mandate_proto::detector::{Beat, Label};
 use mandate_proto::identity::{Lifetime, MemberId, Term};
 use mandate_proto::machine::{Effects, Machine};
 use mandate_proto::oracle::{Measured, Standing};
-use mandate_proto::pole::installation::{self, Boot, ClaimId, Guarantee};
+use mandate_proto::pole::installation::{self, Boot, ClaimId, Guarantee, Promised};
 use mandate_proto::pole::member::{Config, Effect, Figures, Input, Member, Message, State};
 use mandate_proto::pole::selection::{self, Proposal};
 use mandate_proto::score::Score;
@@ -50,7 +50,8 @@ impl Group {
                 .unwrap()
                 .with_oracle("latency/10ms, history".parse().unwrap());
             let lifetime = Lifetime::new(u64::from(id) << 40);
-            let boot = Boot { stored: None, is_new: true, is_changed: false, lifetime };
+            let stored = Some(Promised::ADMITTED);
+            let boot = Boot { stored, is_new: false, is_changed: false, lifetime };
             let mut effects = Effects::new();
             let mut member = Member::start(config, boot, group.now, &mut effects);
             let figures = Figures { history: Some(7), requests: 100.0, application: None };

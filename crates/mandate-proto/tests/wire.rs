@@ -190,7 +190,8 @@ fn start(guarantee: Guarantee, effects: &mut Effects<Effect>) -> Member {
         .and_then(|config| config.with_mistakes(detect * 1000, detect, Duration::from_millis(5)))
         .unwrap()
         .with_oracle("latency/10ms, history".parse().unwrap());
-    let boot = Boot { stored: None, is_new: true, is_changed: false, lifetime: Lifetime::new(3) };
+    let stored = Some(Promised::ADMITTED);
+    let boot = Boot { stored, is_new: false, is_changed: false, lifetime: Lifetime::new(3) };
     Member::start(config, boot, Instant::ORIGIN, effects)
 }
 

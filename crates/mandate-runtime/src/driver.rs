@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use mandate_proto::identity::MemberId;
 use mandate_proto::machine::{Effect, Effects};
+use mandate_proto::pole::installation::NoVote;
 use mandate_proto::time::Instant;
 use mandate_proto::wire;
 use tokio::sync::mpsc;
@@ -27,6 +28,9 @@ const MAX_RETRY: Duration = Duration::from_secs(2);
 /// flood does not keep a leader from sending heartbeats.
 const MAX_BEFORE_DUE: u32 = 512;
 
+/// How often it is looked whether the member has a vote. Most get one sooner, and nothing is logged.
+const LOOK_AT_VOTE: Duration = Duration::from_secs(1);
+
 pub(crate) struct Driver<M: Spoken> {
     pub(crate) machine: M,
     pub(crate) effects: Effects<M::Effect>,
@@ -37,6 +41,19 @@ pub(crate) struct Driver<M: Spoken> {
     /// What came while a write was waited for.
     pub(crate) deferred: VecDeque<Command>,
     pub(crate) frame: Vec<u8>,
+    pub(crate) voting: Voting,
+}
+
+/// What was logged of a member without a vote.
+pub(crate) struct Voting {
+    next: Instant,
+    logged: Option<NoVote>,
+}
+
+impl Voting {
+    pub(crate) fn new(now: Instant) -> Self {
+        Voting { next: now + LOOK_AT_VOTE, logged: None }
+    }
 }
 
 /// The member is to end, or has been let go.
@@ -51,6 +68,7 @@ impl<M: Spoken> Driver<M> {
         let mut before_due = 0;
         loop {
             self.carry_out().await?;
+            self.look_at_vote();
             if let Some(command) = self.deferred.pop_front() {
                 self.obey(command).await?;
                 continue;
@@ -85,6 +103,22 @@ impl<M: Spoken> Driver<M> {
         let due = self.machine.deadline().into_iter().chain(self.office.wakes_at()).min();
         let now = self.now();
         due.map_or(Duration::from_secs(1), |due| (due - now).min(Duration::from_secs(1)))
+    }
+
+    /// Logs why the member has no vote, when that is news.
+    fn look_at_vote(&mut self) {
+        let now = self.now();
+        if now < self.voting.next {
+            return;
+        }
+        self.voting.next = now + LOOK_AT_VOTE;
+        let no_vote = self.machine.no_vote();
+        if let Some(reason) = no_vote.as_ref().filter(|_| no_vote != self.voting.logged) {
+            tracing::warn!(
+                "{reason}. Start the members that are missing, or see why they are refused"
+            );
+        }
+        self.voting.logged = no_vote;
     }
 
     fn receive(&mut self, arrived: Inbound) {
@@ -162,6 +196,7 @@ impl<M: Spoken> Driver<M> {
             view: known.view,
             standing: known.standing,
             has_vote: known.has_vote,
+            no_vote: self.machine.no_vote(),
             detection: known.detection,
             renewals: self.office.renewals(),
         }

@@ -11,7 +11,7 @@ use mandate_proto::machine::Effects;
 use mandate_proto::nfd_l;
 use mandate_proto::nfd_l::NfdL;
 use mandate_proto::oracle::{Standing, View, quorum};
-use mandate_proto::pole::installation;
+use mandate_proto::pole::installation::{self, NoVote};
 use mandate_proto::pole::member::{self, Member};
 use mandate_proto::time::WallTime;
 use serde::Serialize;
@@ -20,7 +20,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use crate::disk::DiskHealth;
-use crate::driver::Driver;
+use crate::driver::{Driver, Voting};
 use crate::durable::{Agreed, DurableError, DurableFile, Owner};
 use crate::event::{Event, Figures, NoTransfer, Record};
 use crate::mandate::Mandate;
@@ -40,7 +40,8 @@ const STATUS: Duration = Duration::from_secs(1);
 pub enum Start {
     /// The state on its disk, which must be there.
     Stored,
-    /// It takes part for the first time; its disk must be empty.
+    /// It takes part for the first time; its disk must be empty. Unless it is alone, it has no vote until all members of its
+    /// list have answered it once: the first start of a group needs all of its members.
     New,
     /// Its disk was lost: it has no vote until all others have told it what they promised.
     Lost,
@@ -175,6 +176,8 @@ pub struct Status {
     pub standing: Standing,
     /// Whether it has a vote.
     pub has_vote: bool,
+    /// Why it has none, and whose answers it waits for, where members vote among each other.
+    pub no_vote: Option<NoVote>,
     /// How well it watches its leader.
     pub detection: Detection,
     /// How often a lease of its own was renewed since the start.
@@ -460,6 +463,7 @@ fn run<M: Spoken>(
 ) where
     M::Effect: Send,
 {
+    let voting = Voting::new(parts.office.now());
     let driver = Driver {
         machine,
         effects,
@@ -469,6 +473,7 @@ fn run<M: Spoken>(
         others: parts.others,
         deferred: Default::default(),
         frame: Vec::new(),
+        voting,
     };
     tokio::spawn(driver.run(inbound));
 }

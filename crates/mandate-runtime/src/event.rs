@@ -37,7 +37,8 @@ pub enum Event {
     Advised(Advice),
     /// What came of a move.
     Moved(MoveEffect),
-    /// The disk was lost, and this member has a vote again.
+    /// This member had no vote, because it was new or had lost its disk, or because the group was changed; all others have
+    /// answered, and it has one.
     Recovered,
     /// The state on a member's disk, this one's perhaps, is older than what it has promised: it has no vote until it has
     /// asked all others.

@@ -16,7 +16,7 @@ fn seeds(count: u64, max_failures: usize, mutant: Option<Mutant>) -> Summary {
 fn ten_thousand_seeds_violate_nothing() {
     let summary = seeds(10_000, 3, None);
     assert_eq!(summary.failures, []);
-    assert!(summary.reigns > 80_000, "eight leaders a run: {}", summary.reigns);
+    assert!(summary.reigns > 70_000, "seven leaders a run: {}", summary.reigns);
 }
 
 /// The invariant of correctness that caught the mutant; it may upset liveness before.

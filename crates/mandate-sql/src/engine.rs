@@ -373,6 +373,7 @@ impl Driver {
             view: self.machine.view(),
             standing: self.machine.standing(),
             has_vote: self.machine.incarnation().is_some(),
+            no_vote: None,
             detection: Default::default(),
             renewals: self.office.renewals(),
         }

@@ -182,7 +182,10 @@ async fn ready(State(node): State<Node>) -> Response {
             Some(why) => (StatusCode::SERVICE_UNAVAILABLE, why + "\n").into_response(),
         },
         Some(status) if status.leader.is_some() => "ready\n".into_response(),
-        Some(_) => (StatusCode::SERVICE_UNAVAILABLE, "no leader is known\n").into_response(),
+        Some(status) => {
+            let why = status.no_vote.map_or(String::new(), |why| format!("; {why}"));
+            (StatusCode::SERVICE_UNAVAILABLE, format!("no leader is known{why}\n")).into_response()
+        }
         None => stopped(),
     }
 }

@@ -63,7 +63,7 @@ pub(crate) enum Kind {
     Advised,
     /// What came of a move.
     Moved,
-    /// The lost disk is recovered.
+    /// All others have answered, and this member has a vote.
     Recovered,
     /// The quality of detection that is wanted cannot be had on the link as it is.
     Unachievable,

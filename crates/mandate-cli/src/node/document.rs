@@ -49,6 +49,9 @@ pub(crate) struct StatusDocument {
     pub(crate) guarantee: String,
     pub(crate) oracle: String,
     pub(crate) has_vote: bool,
+    /// Why it has no vote, and whose answers it waits for; absent if it has one.
+    #[serde(default)]
+    pub(crate) no_vote: Option<String>,
     /// How often a lease of this member was renewed since its start.
     pub(crate) renewals: u64,
     /// When the daemon was started, and what its clock reads now, in milliseconds since 1970.
@@ -214,6 +217,7 @@ impl About {
             guarantee: self.guarantee.clone(),
             oracle: self.oracle.to_string(),
             has_vote: status.has_vote,
+            no_vote: status.no_vote.as_ref().map(|reason| reason.to_string()),
             renewals: status.renewals,
             started_ms,
             now_ms: now_ms(),
@@ -420,7 +424,7 @@ fn in_words(cause: Cause) -> &'static str {
         Cause::Lost(Reason::Superseded) => "a higher term exists",
         Cause::Lost(Reason::Expired) => "this member's renewals were not answered in time",
         Cause::Lost(Reason::NoQuorum) => "no quorum promised this member the term",
-        Cause::Lost(Reason::NoVote) => "this member has lost its disk and has no vote",
+        Cause::Lost(Reason::NoVote) => "this member has no vote until all others have answered it",
         Cause::CutOff => "this member led, and did not hear a quorum any more",
     }
 }

@@ -126,7 +126,10 @@ fn leadership(page: &mut Page, status: &StatusDocument) {
     if let Some(left) = status.lease_remaining_ms {
         page.value(&[], left / 1000.0);
     }
-    page.gauge("mandate_has_vote", "0 after the disk was lost, until it is recovered.");
+    page.gauge(
+        "mandate_has_vote",
+        "0 while this member is new, has lost its disk or was changed, and not all others have answered.",
+    );
     page.value(&[], flag(status.has_vote));
     page.gauge("mandate_candidate", "0 while this member has no score, and could not be elected.");
     page.value(&[], flag(status.not_a_candidate.is_none()));

@@ -227,7 +227,7 @@ fn event_text(event: &Event) -> String {
             ),
             None => format!("the move to {} came to nothing", effect.advice.to),
         },
-        Event::Recovered => "the lost disk is recovered from the others".into(),
+        Event::Recovered => "all others have answered: this member has a vote".into(),
         Event::WentBack { member, term } => format!(
             "the state on {member}'s disk is older than what it has promised (term {term}): it was restored from a copy, or \
              another process uses its id. It has no vote until all others have told it what they promised"

@@ -118,10 +118,16 @@ async fn greet(
     known.connection = Some(connection.clone());
     let member = name::of_peer(&connection, &shared.hello.group)?;
     known.member = Some(member);
-    check_member(shared, member)?;
+    if member == shared.me {
+        return Err(Refusal::Myself(member).into());
+    }
     let (sender, receiver) = known.streams.insert(connection.accept_bi().await?);
     let theirs = shared.hello.read(receiver).await?;
+    // First: whoever is not in our list mostly has another one, and both sides are to name both.
     shared.hello.check(&theirs)?;
+    if !shared.peers.contains_key(&member) {
+        return Err(Refusal::UnknownMember(member).into());
+    }
     if member > shared.me {
         return Err(Refusal::OutOfTurn { theirs: member, ours: shared.me }.into());
     }
@@ -134,15 +140,4 @@ async fn greet(
         Some(Word::Ask) => Ok((member, theirs, connection)),
         _ => Err(Refusal::NoGreeting.into()),
     }
-}
-
-/// Whether this member is one of the group, as far as we know.
-fn check_member(shared: &Shared, member: MemberId) -> Result<(), Refusal> {
-    if member == shared.me {
-        return Err(Refusal::Myself(member));
-    }
-    if !shared.peers.contains_key(&member) {
-        return Err(Refusal::UnknownMember(member));
-    }
-    Ok(())
 }

@@ -148,6 +148,7 @@ impl Links {
             reports: Default::default(),
             troubles: Default::default(),
             twins_told: Default::default(),
+            strangers: Default::default(),
             counts: Counts::default(),
             stop: stop.clone(),
             is_unheard: false.into(),
@@ -230,10 +231,10 @@ impl Links {
         &self.shared.hello.settings
     }
 
-    /// Members that are refused because they have another list of members or another guarantee, and what they have.
+    /// Members that are refused because they have another list of members or another guarantee, and what they have: those in
+    /// our list, and such as are not and came lately.
     pub fn differing(&self) -> Vec<(MemberId, Settings)> {
-        let peers = self.shared.peers.iter();
-        peers.filter_map(|(id, peer)| Some((*id, peer.differing()?))).collect()
+        self.shared.differing()
     }
 
     /// Keeps certificates and key as these files are, by looking at them; see [`Renewal`].

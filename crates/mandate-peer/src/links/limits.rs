@@ -65,6 +65,9 @@ pub(crate) const TWIN_AGAIN: Duration = Duration::from_secs(60);
 /// What was wrong with a member is forgotten when it has not come again for so long.
 pub(crate) const TROUBLE_FADES: Duration = Duration::from_secs(30);
 
+/// Members that are not in our list, and of which is remembered what they are configured with: as many as a group may have.
+pub(crate) const MAX_STRANGERS: usize = 64;
+
 /// Frames waiting for a member's stream. At 256 bytes a message that is more than the protocol sends
 /// within the 3 s after which a silent link ends.
 pub(crate) const QUEUE_FRAMES: usize = 256;

@@ -23,7 +23,8 @@
 //! over TCP. A link whose watch cannot be opened (a firewall that lets only UDP through) works without
 //! one; a crash is then noticed by timeouts. Whoever can tamper with the network can break a watch, as
 //! they can break any connection; they cannot forge one. A watch that breaks is a hint: the link stays up, the
-//! other side is asked over it whether it is there, and a new watch is opened beside it (`control`).
+//! other side is asked over it whether it is there, and a new watch is opened beside it. Only if nobody listens any more where
+//! the member did is the consumer to hurry (`control`).
 //!
 //! **One process for each id.** A second process that shows the id of a member that answers is refused, and so is a
 //! member whose state was replaced without a word (`twins`).
@@ -32,7 +33,8 @@
 //! side closes the connection once it has handed on everything before it, and so says that it has.
 //!
 //! **Who is let in** must have the same list of members and the same guarantee ([`Settings`]): votes are counted among one
-//! list. Both sides of a refused link name both lists, and the consumer is told ([`LinkEvent::Differs`]).
+//! list. Both sides of a refused link name both lists, also if one of them does not have the other in its list, and the consumer
+//! is told ([`LinkEvent::Differs`]).
 //!
 //! **New certificates** count from the next handshake on ([`Renewal`]); links that are up stay up.
 //!
@@ -42,7 +44,7 @@
 //!
 //! | what | bound |
 //! | --- | --- |
-//! | QUIC connections not yet authenticated | 128 in all, 16 a host, for 5 s each; beyond 16 in all, only from addresses that have proved theirs; beyond 128, or 16 of a host, refused |
+//! | QUIC connections not yet authenticated | 128 in all, 16 a host, for 5 s each; beyond 6 in all, only from addresses that have proved theirs; beyond 128, or 16 of a host, refused |
 //! | first packets held for one such connection, for all | 16 KiB, 1 MiB |
 //! | words about the link that wait to be heard | 8 |
 //! | TCP connections that have not yet said their number | 128 in all, 16 a host, for 5 s each; beyond that the newest is closed |
@@ -50,6 +52,7 @@
 //! | links | one a configured member |
 //! | streams the other side may open | one in both directions (the greeting), one towards us (the frames) |
 //! | settings in the greeting | 2 KiB |
+//! | members of other lists whose settings are remembered | 64, for 30 s |
 //! | a frame | 1 KiB; a longer one ends the connection |
 //! | frames queued to a member | 256 on the stream, 64 KiB of datagrams |
 //! | bytes received but not yet read | 64 KiB of the stream, 64 KiB of datagrams |

@@ -17,7 +17,7 @@ use super::failure::Refusal;
 use super::handle::LinkError;
 use super::hello::Hello;
 use super::identity::Identity;
-use super::limits::{TROUBLE_FADES, TWIN_AGAIN};
+use super::limits::{MAX_STRANGERS, TROUBLE_FADES, TWIN_AGAIN};
 use super::nonce::Nonces;
 use super::places::{self, Full};
 use super::renewal::RenewalError;
@@ -43,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) troubles: Mutex<BTreeMap<MemberId, (String, Instant)>>,
     /// When a twin of a member was told of.
     pub(crate) twins_told: Mutex<BTreeMap<MemberId, Instant>>,
+    /// Members that are not in our list and have another one, and when they last came.
+    pub(crate) strangers: Mutex<BTreeMap<MemberId, (Settings, Instant)>>,
     pub(crate) counts: Counts,
     pub(crate) stop: CancellationToken,
     /// Somebody did not say that it has heard the last words.
@@ -255,12 +257,30 @@ impl Shared {
     /// Takes note of a refusal that is about settings, at every attempt: the protocol has to know.
     pub(crate) async fn note_settings(&self, member: MemberId, refusal: &Refusal) {
         let Refusal::OtherSettings { theirs, .. } = refusal else { return };
-        if let Some(peer) = self.peers.get(&member) {
-            peer.set_differing(Some((**theirs).clone()));
+        match self.peers.get(&member) {
+            Some(peer) => peer.set_differing(Some((**theirs).clone())),
+            None => self.note_stranger(member, theirs),
         }
         if let Some(config) = theirs.config() {
             self.tell(LinkEvent::Differs { member, config }).await;
         }
+    }
+
+    fn note_stranger(&self, member: MemberId, theirs: &Settings) {
+        let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        strangers.retain(|_, (_, when)| when.elapsed() < TROUBLE_FADES);
+        if strangers.len() < MAX_STRANGERS || strangers.contains_key(&member) {
+            strangers.insert(member, (theirs.clone(), Instant::now()));
+        }
+    }
+
+    /// Members that are refused because they have other settings, and what they have.
+    pub(crate) fn differing(&self) -> Vec<(MemberId, Settings)> {
+        let strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        let strangers = strangers.iter().filter(|(_, (_, when))| when.elapsed() < TROUBLE_FADES);
+        let strangers = strangers.map(|(id, (settings, _))| (*id, settings.clone()));
+        let peers = self.peers.iter().filter_map(|(id, peer)| Some((*id, peer.differing()?)));
+        peers.chain(strangers).collect()
     }
 
     /// A member with the right settings was greeted: warns of others that are hardly meant to differ.

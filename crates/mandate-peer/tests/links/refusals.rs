@@ -193,6 +193,35 @@ async fn a_member_that_the_others_do_not_list_asks_them_and_both_learn_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_the_other_does_not_list_and_that_has_another_list_learns_of_that() {
+    let authority = Authority::new();
+    let settings = |digest, numbers: &[u32]| {
+        let members: Vec<_> = numbers.iter().copied().map(id).collect();
+        Settings::new(ConfigDigest::new(digest), &members, "leased")
+    };
+    // p2 is alone. p1 has a longer list and dials it; p3 has, too, and asks why it is not dialled.
+    let mut of_two = config(&authority, 2, &[]);
+    of_two.settings = settings(1, &[2]);
+    let mut two = start(of_two).await;
+    for number in [1, 3] {
+        let mut of_new = config(&authority, number, &[(2, two.links.local_addr())]);
+        of_new.settings = settings(2, &[1, 2, 3]);
+        let mut new = start(of_new).await;
+        for (member, other, theirs) in [(&mut new, 2, 1), (&mut two, number, 2)] {
+            let (_, _, reason) = member.refusal().await;
+            let lists = ["members p2, guarantee leased", "members p1 p2 p3, guarantee leased"];
+            assert_says(&reason, &lists);
+            let config = ConfigDigest::new(theirs);
+            let differs = LinkEvent::Differs { member: id(other), config };
+            member.until("a difference", |event| (event == differs).then_some(())).await;
+            let known = member.links.differing();
+            assert!(known.iter().any(|(known, _)| *known == id(other)), "{known:?}");
+        }
+        new.links.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn whoever_shows_no_certificate_or_does_not_greet_is_refused() {
     let authority = Authority::new();
     let (mut two, mut three) = pair(&authority, &[1]).await;

@@ -184,8 +184,8 @@ pub enum NoScore {
     /// A figure that is not known yet.
     #[error("does not know its {} yet", .0.name())]
     Unknown(Measure),
-    /// It has lost its disk and has not recovered yet.
-    #[error("has lost its disk, and has no vote until all others have answered it")]
+    /// It is new or has lost its disk, or the group was changed, and not all others have answered it.
+    #[error("has no vote until all others have answered it")]
     NoVote,
     /// It has just resigned, and leaves it to the others.
     #[error("has resigned, and leaves it to the others for now")]

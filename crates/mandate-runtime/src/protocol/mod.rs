@@ -7,6 +7,7 @@ use mandate_proto::detector::quality::Detection;
 use mandate_proto::identity::MemberId;
 use mandate_proto::machine::{Effect, Machine};
 use mandate_proto::oracle::{Standing, View};
+use mandate_proto::pole::installation::NoVote;
 use mandate_proto::pole::member::{self, NoTransfer};
 use mandate_proto::time::Instant;
 use mandate_proto::wire::Wire;
@@ -138,6 +139,10 @@ pub(crate) trait Spoken:
     /// What this member holds at `now`.
     fn held(&self, now: Instant) -> Option<Held>;
     fn knowledge(&self, round_trips: BTreeMap<MemberId, Duration>, now: Instant) -> Knowledge;
+    /// Why this member has no vote, and whom it waits for, if it has none and another could give it one.
+    fn no_vote(&self) -> Option<NoVote> {
+        None
+    }
     /// What the application is told.
     fn told(&self, event: Self::Event) -> Vec<Event>;
 }

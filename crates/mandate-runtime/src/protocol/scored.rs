@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mandate_proto::identity::MemberId;
 use mandate_proto::oracle::Occasion;
-use mandate_proto::pole::installation::Promised;
+use mandate_proto::pole::installation::{NoVote, Promised};
 use mandate_proto::pole::member::{Event as Told, Input, Member, Message, NoTransfer};
 use mandate_proto::time::Instant;
 
@@ -79,13 +79,22 @@ impl Spoken for Member {
         }
     }
 
+    fn no_vote(&self) -> Option<NoVote> {
+        Member::no_vote(self)
+    }
+
     fn told(&self, event: Told) -> Vec<Event> {
         if let Told::WentBack { member, term } = event {
+            let whose = if member == self.config().me() {
+                "this member".into()
+            } else {
+                member.to_string()
+            };
             tracing::error!(
                 %member, %term,
-                "the state on this member's disk is older than what it has promised: it was restored from a copy, or \
+                "the state on the disk of {whose} is older than what it has promised: it was restored from a copy, or \
                  another process uses its id. It has no vote until all others have told it what they promised. Never \
-                 restore a state file; if its disk was lost, start the member with --lost"
+                 restore a state file; if its disk was lost, start it with --lost"
             );
         }
         vec![event.into()]

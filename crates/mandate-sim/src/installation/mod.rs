@@ -89,12 +89,14 @@ impl Subject for Installation {
         let mut start = installation::Boot { stored, is_new, is_changed, lifetime };
         match setup.mutant {
             Some(Mutant::PromiseNotDurable) => {
-                start.stored = start.stored.map(|_| Promised::NOTHING);
+                start.stored = start.stored.map(|_| Promised::ADMITTED);
             }
             Some(Mutant::LeaseNotWaitedOut) => {
                 start.stored = start.stored.map(|p| Promised { lease: Duration::ZERO, ..p });
             }
-            Some(Mutant::VoteWithoutDisk) => start.is_new = true,
+            Some(Mutant::VoteWithoutDisk) if !start.is_new => {
+                start.stored = start.stored.or(Some(Promised::ADMITTED));
+            }
             // The others act where the group is set up, where the mandate is asked for, or in the machine.
             _ => {}
         }

@@ -46,7 +46,7 @@ impl Subject for Member {
         let mut boot = Boot { stored, is_new, is_changed, lifetime };
         // The other mutants act where the group is set up, or in the machine.
         if setup.mutant == Some(Mutant::PromiseNotDurable) {
-            boot.stored = boot.stored.map(|_| Promised::NOTHING);
+            boot.stored = boot.stored.map(|_| Promised::ADMITTED);
         }
         let mut member = Member::start(config.clone(), boot, now, effects);
         member.handle(Input::Figures(setup.figures), now, effects);

@@ -89,7 +89,7 @@ impl Fenced {
 
     fn start(&self, id: MemberId, mut boot: Boot) -> Joined {
         if self.mutant == Some(Mutant::PromiseNotDurable) {
-            boot.stored = Some(Promised::NOTHING);
+            boot.stored = Some(Promised::ADMITTED);
         }
         Joined::start(id, boot)
     }

@@ -89,9 +89,9 @@ where
     P: Clone + Hash,
     M: Clone + Hash,
 {
-    /// A member that has just joined: it has written down that it exists.
+    /// A member that has just joined: it has written down that all others have answered it.
     pub(crate) fn new(id: MemberId, start: impl Fn(MemberId, Boot, &mut Asked<M>) -> P) -> Self {
-        let disk = Some(Promised::NOTHING);
+        let disk = Some(Promised::ADMITTED);
         let boot =
             Boot { stored: disk, is_new: false, is_changed: false, lifetime: lifetime(id, 0) };
         let process = start(id, boot, &mut Effects::new());
@@ -126,7 +126,7 @@ where
 
     /// Whether a crash can make it forget anything that it must not.
     pub(crate) fn can_forget(&self) -> bool {
-        self.disk != Some(Promised::NOTHING) || self.is_writing()
+        self.disk != Some(Promised::ADMITTED) || self.is_writing()
     }
 
     /// Has the member do something.

@@ -131,7 +131,9 @@ impl Leased {
             Some(Mutant::LeaseNotWaitedOut) => {
                 boot.stored = boot.stored.map(|p| Promised { lease: Duration::ZERO, ..p });
             }
-            Some(Mutant::VoteWithoutDisk) => boot.is_new = true,
+            Some(Mutant::VoteWithoutDisk) => {
+                boot.stored = boot.stored.or(Some(Promised::ADMITTED));
+            }
             Some(Mutant::OwnPromiseForgotten) => {
                 boot.stored = boot.stored.map(|p| match p.to == Some(id) {
                     true => Promised { lease: Duration::ZERO, ..p },

@@ -142,7 +142,7 @@ fn mutant_a_deadline_counted_from_the_answer_is_caught() {
 fn mutant_a_vote_without_the_disk_is_caught() {
     let bounds = bounds::LEASED_LOST_DISK.bounds;
     let caught = leased_mutant(leased::Mutant::VoteWithoutDisk, bounds);
-    assert_eq!(caught, Some((properties::ONE_LEADER, 10)));
+    assert_eq!(caught, Some((properties::ONE_LEADER, 9)));
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! What goes into an installation and what comes out of it.
 
+use alloc::string::ToString;
 use alloc::vec::Vec;
+use core::fmt;
 use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -87,6 +89,55 @@ pub enum Safeguard {
     HintProbed,
     /// How long a probe waits for an answer goes by the round trip to the member that is probed.
     OwnRoundTrip,
+    /// A member that is new has no vote until all members of its list have answered it once.
+    FirstAnswers,
+}
+
+/// Why a member has no vote, and whose answers would give it one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoVote {
+    /// Why.
+    pub why: WhyNoVote,
+    /// Members whose answers are missing; for [`WhyNoVote::Disputed`], those that have another configuration, where that is known.
+    pub awaits: Vec<MemberId>,
+}
+
+/// Why a member has no vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WhyNoVote {
+    /// It takes part for the first time, and not all members of its list have answered yet.
+    New,
+    /// Its disk was lost.
+    Lost,
+    /// The list of members, or the guarantee, was changed.
+    Changed,
+    /// Its disk went back to an older state.
+    WentBack,
+    /// It has promised nothing yet, and a member of its list has another configuration.
+    Disputed,
+}
+
+impl fmt::Display for NoVote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ids: Vec<_> = self.awaits.iter().map(MemberId::to_string).collect();
+        let ids = ids.join(", ");
+        match self.why {
+            // Each has answered, but too many have no disk to answer from.
+            WhyNoVote::New | WhyNoVote::Lost | WhyNoVote::Changed | WhyNoVote::WentBack
+                if ids.is_empty() =>
+            {
+                write!(f, "no vote: too many members have lost their disks")
+            }
+            WhyNoVote::New => write!(f, "no vote yet: waiting for a first answer of {ids}"),
+            WhyNoVote::Lost | WhyNoVote::Changed | WhyNoVote::WentBack => {
+                write!(f, "no vote: waiting for what has been promised by {ids}")
+            }
+            WhyNoVote::Disputed => {
+                let who = if ids.is_empty() { "another member" } else { &ids };
+                write!(f, "no vote: other members, or another guarantee, are configured at {who}")
+            }
+        }
+    }
 }
 
 /// What a start needs from outside.
@@ -94,7 +145,8 @@ pub enum Safeguard {
 pub struct Boot {
     /// What was found on disk.
     pub stored: Option<Promised>,
-    /// Whether the member takes part for the first time. Without that, and without a disk, it has
+    /// Whether the member takes part for the first time: it writes that down ([`Promised::NOTHING`]), and unless it is alone,
+    /// it has no vote until all others have answered. Without that, and without a disk, it has
     /// no vote until it has recovered.
     pub is_new: bool,
     /// Whether the group's members or guarantee were changed since what is on disk was written, or this member is
@@ -110,7 +162,7 @@ pub struct Boot {
 pub struct Promised {
     /// For this term,
     pub term: Term,
-    /// to follow this leader (`None`: nobody; a member that was new or has recovered),
+    /// to follow this leader (`None`: nobody; a member that is new, was admitted or has recovered),
     pub to: Option<MemberId>,
     /// in this life of it,
     pub life: Lifetime,
@@ -125,7 +177,7 @@ pub struct Promised {
 }
 
 impl Promised {
-    /// Nothing yet.
+    /// Nothing yet; on a disk it says that the member is new, and that not all others have answered it.
     pub const NOTHING: Promised = Promised {
         term: Term::NONE,
         to: None,
@@ -134,6 +186,9 @@ impl Promised {
         recovered: false,
         released: false,
     };
+
+    /// Nothing yet, by a member that all others have answered: it has a vote.
+    pub const ADMITTED: Promised = Promised { recovered: true, ..Promised::NOTHING };
 
     /// Whether this is what `leader` was promised for `term`.
     pub fn is_to(&self, leader: MemberId, term: Term) -> bool {
@@ -203,7 +258,7 @@ pub enum Message {
         /// Who is to claim the next, if the leader chose one.
         next: Option<MemberId>,
     },
-    /// I have lost my disk: what have you promised?
+    /// I have no vote, since I am new, have lost my disk, or the group was changed: what have you promised?
     Ask {
         /// Which life asks; answered with it.
         life: Lifetime,
@@ -255,6 +310,11 @@ pub enum Input {
         /// What it says.
         message: Message,
     },
+    /// This member can be reached now: if it is to be asked anything, at once.
+    Reached {
+        /// Which.
+        member: MemberId,
+    },
 }
 
 /// What the application is told.
@@ -286,7 +346,7 @@ pub enum Event {
         /// Who is to claim the next, if the leader chose one.
         next: Option<MemberId>,
     },
-    /// We had lost our disk, and have a vote again.
+    /// We had no vote, and have one: all others have answered.
     Recovered {
         /// No term up to this one will be promised.
         term: Term,
@@ -322,7 +382,7 @@ pub enum Reason {
     Expired,
     /// No quorum promised it in time.
     NoQuorum,
-    /// It was not even claimed: we have lost our disk and have no vote yet, or have lost it just now.
+    /// It was not even claimed: we have no vote yet, or have lost it just now.
     NoVote,
 }
 

@@ -38,8 +38,9 @@
 //! is settled: in a group that starts with two lists, each might have a quorum.
 //!
 //! A member that has lost its disk has no vote: it may have promised anything. It gets it back when
-//! all others have told it what they promised (the module `recovery` says why all), or when an
-//! operator who knows that it is new says so ([`Boot::is_new`]).
+//! all others have told it what they promised (the module `recovery` says why all). So does a member that is new
+//! ([`Boot::is_new`]): it cannot know whether the others have a leader by another list. The first start of a group needs
+//! all of its members; after that a quorum is enough.
 //!
 //! # A vote that went astray
 //!
@@ -63,6 +64,7 @@
 //! leases a leader claims again only from those who have not promised yet, every
 //! [`Config::retry`]. A leader remembers its last [`SENDS`] claims, and one answer of each member.
 
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::identity::{Lifetime, MemberId, Term};
@@ -80,8 +82,8 @@ pub use agreement::ConfigDigest;
 use claim::Claim;
 pub use claim::SENDS;
 pub use interface::{
-    Boot, ClaimId, Config, Effect, Event, Freed, Guarantee, Input, Message, Promised, Reason,
-    Safeguard,
+    Boot, ClaimId, Config, Effect, Event, Freed, Guarantee, Input, Message, NoVote, Promised,
+    Reason, Safeguard, WhyNoVote,
 };
 use patience::Patience;
 use recovery::Recovery;
@@ -97,7 +99,7 @@ pub struct Installation {
     promised: Promised,
     /// Until then nobody but the one promised to is promised anything.
     bound_until: Instant,
-    /// The disk is lost; no vote meanwhile.
+    /// All others are asked what they promised; no vote meanwhile.
     recovery: Option<Recovery>,
     claim: Option<Claim>,
     /// An epoch to claim as soon as we are not bound any more.
@@ -131,10 +133,15 @@ impl Installation {
         let is_own = promised.to == Some(config.me);
         let waits = if is_own && is_over { Duration::ZERO } else { promised.lease };
         let is_lost = boot.stored.is_none() && !boot.is_new;
-        let recovery = if boot.is_changed {
-            Some(Recovery::of_changed(promised, boot.lifetime, now))
-        } else {
-            is_lost.then(|| Recovery::new(boot.lifetime, 0, now))
+        let is_first = promised == Promised::NOTHING
+            && config.members.len() > 1
+            && config.keeps(Safeguard::FirstAnswers);
+        let recovery = |why| Some(Recovery::new(why, boot.lifetime, 0, now));
+        let recovery = match () {
+            () if boot.is_changed => Some(Recovery::of_changed(promised, boot.lifetime, now)),
+            () if is_lost => recovery(WhyNoVote::Lost),
+            () if is_first => recovery(WhyNoVote::New),
+            () => None,
         };
         let mut member = Installation {
             life: boot.lifetime,
@@ -183,10 +190,28 @@ impl Installation {
         self.highest.max(self.promised.term)
     }
 
-    /// Whether this member may promise anything: it has its disk, or has recovered; and it does not stand before
+    /// Whether this member may promise anything: it has its disk, or all others have answered it; and it does not stand before
     /// its first promise in a group that is not configured alike.
     pub fn has_vote(&self) -> bool {
         self.recovery.is_none() && !(self.is_disputed && self.promised.term == Term::NONE)
+    }
+
+    /// Why it may not, and whose answers are missing.
+    pub fn no_vote(&self) -> Option<NoVote> {
+        if self.has_vote() {
+            return None;
+        }
+        let Some(recovery) = &self.recovery else {
+            return Some(NoVote { why: WhyNoVote::Disputed, awaits: Vec::new() });
+        };
+        let others = self.config.members.iter().filter(|id| **id != self.config.me);
+        let awaits = others.filter(|id| !recovery.has_report_of(**id)).copied().collect();
+        Some(NoVote { why: recovery.why, awaits })
+    }
+
+    /// Whether it is new, and not all others have answered it.
+    pub fn is_new(&self) -> bool {
+        self.recovery.as_ref().is_some_and(|recovery| recovery.why == WhyNoVote::New)
     }
 
     /// What this member's configuration comes to.
@@ -466,20 +491,28 @@ impl Installation {
         self.recoveries += 1;
         // Reports of an earlier recovery of this incarnation must not count in this one.
         let round = self.recoveries << 16;
-        self.recovery = Some(Recovery::new(self.life, round, now));
+        self.recovery = Some(Recovery::new(WhyNoVote::WentBack, self.life, round, now));
         effects.push(Effect::Tell(Event::WentBack { by, term }));
         self.ask(now, effects);
     }
 
-    /// Asks the others what they have promised, while our disk is lost.
+    /// Asks the others what they have promised, while we have no vote.
     fn ask(&mut self, now: Instant, effects: &mut Effects<Effect>) {
         let Some(recovery) = self.recovery.as_mut().filter(|recovery| recovery.next <= now) else {
             return;
         };
         recovery.next = now + self.config.retry.max(Duration::from_millis(1));
-        let Recovery { life, round, .. } = *recovery;
-        let message = Message::Ask { life, round, config: self.digest };
-        effects.push(Effect::Broadcast(message));
+        let question = recovery.question(self.digest);
+        effects.push(Effect::Broadcast(question));
+    }
+
+    /// Asks a member that can be reached now, without waiting until all are asked again.
+    fn ask_one(&self, member: MemberId, effects: &mut Effects<Effect>) {
+        let is_other = member != self.config.me && self.is_member(member);
+        if let Some(recovery) = self.recovery.as_ref().filter(|_| is_other) {
+            let message = recovery.question(self.digest);
+            effects.push(Effect::Send { to: member, message });
+        }
     }
 
     fn receive_report(
@@ -497,7 +530,10 @@ impl Installation {
             return self.ask(now, effects);
         };
         recovered.to = recovered.to.filter(|to| *to != self.config.me);
-        recovered.lease = recovered.lease.max(self.config.guarantee.lease());
+        // Where nobody has promised anything yet, a new member has not either.
+        if recovery.why != WhyNoVote::New || recovered.term > Term::NONE {
+            recovered.lease = recovered.lease.max(self.config.guarantee.lease());
+        }
         self.recovery = None;
         self.promised = recovered;
         self.bound_until = now + recovered.lease;
@@ -552,7 +588,7 @@ impl Installation {
                 self.receive_release(Freed { term, by: from, life }, next, now, effects);
             }
             Message::Ask { life, round, .. } => {
-                let known = self.recovery.as_ref().is_none_or(|recovery| recovery.own.is_some());
+                let known = self.recovery.as_ref().is_none_or(Recovery::can_report);
                 let promised = known.then_some(self.promised);
                 let message = Message::Report { life, round, by: self.life, promised };
                 effects.push(Effect::Send { to: from, message });
@@ -594,6 +630,7 @@ impl Machine for Installation {
                     self.receive(from, message, now, effects);
                 }
             }
+            Input::Reached { member } => self.ask_one(member, effects),
         }
     }
 
@@ -638,6 +675,8 @@ impl Machine for Installation {
     }
 }
 
+#[cfg(test)]
+mod first_start;
 #[cfg(test)]
 mod incarnations;
 #[cfg(test)]

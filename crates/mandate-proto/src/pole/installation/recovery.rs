@@ -1,4 +1,4 @@
-//! How a member that has lost its disk gets its vote back.
+//! How a member that has lost its disk gets its vote back, and a new one its first.
 //!
 //! It may have promised anything, and its promises may still be under way. So it asks *all* others
 //! what they have promised, and promises nothing up to the highest term they name.
@@ -29,15 +29,29 @@
 //! one of the old: a term could be held twice. So every member starts like one that has lost its disk, but for what
 //! it knows itself: it asks all others of the new list, and reports what it has promised meanwhile.
 //!
+//! # Members that are new
+//!
+//! A group whose list grows by editing files, one member after the other, has two lists for a while. New members may be a
+//! quorum of the longer one (p2 and p3 beside p1, which leads alone), and would elect beside a leader that is well. So
+//! a new member starts like one whose group was changed: no vote before *all* of its list have answered, and who has another list
+//! does not answer. The first start of a group needs all of its members, once; after that a quorum is enough.
+//!
+//! That a member is new is [`Promised::NOTHING`] on its disk, so one that crashes while it waits is new when it
+//! comes back; once all have answered it writes [`Promised::ADMITTED`], or what they have told it. New members answer
+//! each other that they have promised nothing. What a new member knows of itself does not count: a member that has lost
+//! its disk and was started as new by mistake learns from the others what it may have promised, as any
+//! that has lost its disk.
+//!
 //! # Leases
 //!
 //! What it granted before the loss binds it still, and it does not know to whom: a leader of a lower
 //! term than the highest reported may rest on it. It waits for the longest lease that anyone
-//! reports or that it grants itself, from when it has recovered, before it promises anything.
+//! reports or that it grants itself, from when it has recovered, before it promises anything. A new member need not wait if nobody
+//! has ever promised anything: whoever held a term had promised it to itself.
 
 use alloc::collections::BTreeMap;
 
-use super::{Promised, Safeguard};
+use super::{ConfigDigest, Message, Promised, Safeguard, WhyNoVote};
 use crate::identity::{Lifetime, MemberId};
 use crate::oracle::quorum;
 use crate::time::Instant;
@@ -48,6 +62,7 @@ pub(super) struct Recovery {
     pub(super) life: Lifetime,
     /// Which round of questions this is; only its answers count.
     pub(super) round: u32,
+    pub(super) why: WhyNoVote,
     /// What this member knows itself: its disk is there, but the group was changed.
     pub(super) own: Option<Promised>,
     reports: BTreeMap<MemberId, Option<Promised>>,
@@ -58,15 +73,30 @@ pub(super) struct Recovery {
 }
 
 impl Recovery {
-    /// Of a member that has lost its disk; questions begin with this round.
-    pub(super) fn new(life: Lifetime, round: u32, now: Instant) -> Self {
+    /// Of a member without a vote; questions begin with this round.
+    pub(super) fn new(why: WhyNoVote, life: Lifetime, round: u32, now: Instant) -> Self {
         let (reports, bereft) = Default::default();
-        Recovery { life, round, own: None, reports, bereft, next: now }
+        Recovery { life, round, why, own: None, reports, bereft, next: now }
     }
 
     /// Of a member whose group was changed, and which has promised this itself.
     pub(super) fn of_changed(own: Promised, life: Lifetime, now: Instant) -> Self {
-        Recovery { own: Some(own), ..Recovery::new(life, 0, now) }
+        Recovery { own: Some(own), ..Recovery::new(WhyNoVote::Changed, life, 0, now) }
+    }
+
+    /// What the others are asked.
+    pub(super) fn question(&self, config: ConfigDigest) -> Message {
+        Message::Ask { life: self.life, round: self.round, config }
+    }
+
+    /// Whether this member can tell others what it has promised.
+    pub(super) fn can_report(&self) -> bool {
+        self.own.is_some() || self.why == WhyNoVote::New
+    }
+
+    /// Whether this member's report is there.
+    pub(super) fn has_report_of(&self, member: MemberId) -> bool {
+        self.reports.contains_key(&member)
     }
 
     /// Takes a report of this round by that life of another.

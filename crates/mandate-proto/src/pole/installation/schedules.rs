@@ -19,10 +19,11 @@ pub(super) struct Group {
 }
 
 impl Group {
+    /// Members that have answered each other, and have promised nothing yet.
     pub(super) fn new(size: u32, guarantee: Guarantee) -> Self {
         let mut group = Group { members: Vec::new(), lives: 0, guarantee };
         for me in 1..=size {
-            let member = group.start(me, size, true, None, at(0));
+            let member = group.start(me, size, false, Some(Promised::ADMITTED), at(0));
             group.members.push(member);
         }
         group

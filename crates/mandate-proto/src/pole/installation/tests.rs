@@ -33,7 +33,8 @@ fn digest() -> ConfigDigest {
 const LEASED: Guarantee = Guarantee::Leased { lease: LEASE, allowance_per_mille: 10 };
 
 fn start(me: u32, guarantee: Guarantee) -> Installation {
-    let boot = Boot { stored: None, is_new: true, is_changed: false, lifetime: LIFE };
+    let stored = Some(Promised::ADMITTED);
+    let boot = Boot { stored, is_new: false, is_changed: false, lifetime: LIFE };
     let mut member = Installation::start(config(me, guarantee), boot, at(0), &mut Effects::new());
     member.persisted(at(0));
     member
@@ -192,7 +193,9 @@ fn a_new_member_writes_down_that_it_exists() {
     let boot = Boot { stored: None, is_new: true, is_changed: false, lifetime: LIFE };
     let mut effects = Effects::new();
     Installation::start(config(2, LEASED), boot, at(0), &mut effects);
-    assert_eq!(effects.drain().collect::<Vec<_>>(), [Effect::Persist(Promised::NOTHING)]);
+    let ask = Message::Ask { life: LIFE, round: 0, config: digest() };
+    let expected = [Effect::Persist(Promised::NOTHING), Effect::Broadcast(ask)];
+    assert_eq!(effects.drain().collect::<Vec<_>>(), expected);
 }
 
 fn without_disk(me: u32) -> (Installation, Vec<Effect>) {

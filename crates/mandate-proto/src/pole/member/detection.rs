@@ -173,6 +173,10 @@ impl Member {
             promised,
         };
         effects.push(Effect::Send { to: from, message });
+        // Whoever had no vote may have one by now: a first election should not wait for the next round of pings.
+        if self.has_vote() && !self.is_led() && self.pings.said_no_vote(from) {
+            self.ping_one(from, now, effects);
+        }
     }
 
     pub(super) fn suspect(

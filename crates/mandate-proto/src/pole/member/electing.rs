@@ -152,13 +152,15 @@ impl Member {
         if !matches!(self.phase, Phase::Waiting { .. }) {
             return;
         }
-        if !self.is_ready(now) {
-            self.phase = Phase::Waiting { next: now + self.config.interval };
-            return;
-        }
-        match self.invitation.take() {
+        let is_ready = self.is_ready(now);
+        let invitation = self.invitation.take_if(|_| is_ready);
+        match invitation {
             Some((from, message)) => self.receive_selection(from, message, now, effects),
-            None => self.begin_election(Cause::Start, now, effects),
+            // Who is new takes part if it is asked to, and does not ask.
+            None if is_ready && !self.installation.is_new() => {
+                self.begin_election(Cause::Start, now, effects);
+            }
+            None => self.phase = Phase::Waiting { next: now + self.config.interval },
         }
     }
 }

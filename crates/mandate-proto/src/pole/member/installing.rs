@@ -52,6 +52,7 @@ impl Member {
                 }
                 installation::Effect::Tell(Told::Recovered { .. }) => {
                     effects.push(Effect::Tell(Event::Recovered));
+                    self.has_recovered(now, effects);
                 }
                 installation::Effect::Tell(Told::WentBack { term, .. }) => {
                     let member = self.config.me;
@@ -72,6 +73,20 @@ impl Member {
         } else if let Some(reason) = lost {
             self.lost(reason, now, effects);
         }
+    }
+
+    /// We have a vote. The others learn it when they ping us, and we who else has one: not in the next round of pings, but now.
+    fn has_recovered(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        if self.is_led() {
+            return;
+        }
+        // Whoever waited for the last member to come for the first time measures anew.
+        if matches!(self.phase, Phase::Waiting { .. })
+            && now - self.started >= self.config.first_wait
+        {
+            self.started = now;
+        }
+        self.ping(now, effects);
     }
 
     /// We hold a term.

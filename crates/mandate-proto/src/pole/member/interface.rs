@@ -200,7 +200,7 @@ pub enum NoTransfer {
     )]
     Assigned,
     /// It could not take over.
-    #[error("that member has lost its disk and has no vote yet")]
+    #[error("that member has no vote yet: its status says what it waits for")]
     NoVote,
 }
 
@@ -229,7 +229,8 @@ pub enum Event {
     Advised(Advice),
     /// What came of a move.
     Moved(MoveEffect),
-    /// The disk was lost, and this member has a vote again.
+    /// This member had no vote, because it was new or had lost its disk, or because the group was changed; all others have
+    /// answered, and it has one.
     Recovered,
     /// A member's disk went back to an older state, this member's own perhaps: it had promised this term before and does
     /// not know any more. It has no vote until it has recovered.

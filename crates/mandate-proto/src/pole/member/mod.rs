@@ -28,7 +28,8 @@
 //!
 //! A member that starts listens for an existing leader, and waits until it has measured its round
 //! trips: until all others have answered a ping, or some time has passed and a score can be
-//! computed, or at most [`Config::with_first_wait`]. An invitation to an election waits as long. After that time a
+//! computed, or at most [`Config::with_first_wait`]. One that is new waits until all others have answered it, however long that
+//! takes. An invitation to an election waits as long as it takes to measure. After that time a
 //! figure that the oracle asks for and nobody has told counts as worse than any that is known, instead of keeping
 //! the member from being a candidate.
 //!
@@ -72,7 +73,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
-use super::installation::{self, Boot, ConfigDigest, Installation};
+use super::installation::{self, Boot, ConfigDigest, Installation, NoVote, WhyNoVote};
 use super::selection::{self, Selection};
 use crate::detector::Label;
 use crate::detector::quality::{Detection, Quality, Watched};
@@ -237,9 +238,18 @@ impl Member {
         self.installation.promised().term
     }
 
-    /// Whether it has a vote: its disk, or what it has recovered.
+    /// Whether it has a vote: its disk, or what all others have answered.
     pub fn has_vote(&self) -> bool {
         self.installation.has_vote()
+    }
+
+    /// Why it has none, and whose answers are missing.
+    pub fn no_vote(&self) -> Option<NoVote> {
+        let mut reason = self.installation.no_vote()?;
+        if reason.why == WhyNoVote::Disputed {
+            reason.awaits = self.differing.keys().copied().collect();
+        }
+        Some(reason)
     }
 
     /// What this member knows: round trips, request rates, and what the application told it.
@@ -370,6 +380,7 @@ impl Machine for Member {
             Input::LinkUp { member } => {
                 self.agrees(member);
                 self.ping_one(member, now, effects);
+                self.install(installation::Input::Reached { member }, now, effects);
             }
             Input::Differs { member, config } => self.differs(member, config, now, effects),
             Input::LinkBroken { member } => self.hinted(member, now, effects),

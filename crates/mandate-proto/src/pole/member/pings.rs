@@ -286,6 +286,11 @@ impl Pings {
         self.peers.get(&member).is_some_and(|peer| peer.has_vote)
     }
 
+    /// Whether it has said that it has none.
+    pub(super) fn said_no_vote(&self, member: MemberId) -> bool {
+        self.peers.get(&member).is_some_and(|peer| peer.samples > 0 && !peer.has_vote)
+    }
+
     pub(super) fn suspected(&self) -> impl Iterator<Item = MemberId> + '_ {
         self.peers.iter().filter(|(_, peer)| peer.suspected).map(|(id, _)| *id)
     }

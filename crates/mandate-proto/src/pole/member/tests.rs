@@ -48,7 +48,7 @@ impl Subject {
     }
 
     fn new(config: Config) -> Self {
-        Subject::start(config, None, true)
+        Subject::start(config, Some(Promised::ADMITTED), false)
     }
 
     /// A follower of p3 in term 5.
@@ -464,7 +464,8 @@ fn who_is_configured_differently_is_refused_and_told_once() {
 }
 
 #[test]
-fn a_new_member_that_hears_of_another_list_has_no_vote_until_that_is_settled() {
+fn before_its_first_promise_a_member_that_hears_of_another_list_has_no_vote_until_that_is_settled()
+{
     let mut subject = Subject::new(config(3));
     subject.answer_pings(&[3]);
     subject.tell(Input::Differs { member: p(2), config: OTHER });

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use mandate_proto::identity::MemberId;
+use mandate_proto::pole::installation::Guarantee;
 use mandate_proto::wire;
 use mandate_runtime::transport::{Delivery, Inbound, Transport};
 use mandate_runtime::{Election, Protocol, Setup, Start, StartError};
@@ -135,9 +136,11 @@ fn settings(protocol: &Protocol) -> Settings {
     let settings = Settings::new(config.digest(), config.members(), &agreed.guarantee)
         .with("oracle", config.oracle())
         .with("detection", format_args!("{:?}", config.detect()));
-    match config.guarantee().lease() {
-        lease if lease.is_zero() => settings,
-        lease => settings.with("lease", format_args!("{lease:?}")),
+    match config.guarantee() {
+        Guarantee::Fenced => settings,
+        Guarantee::Leased { lease, allowance_per_mille } => settings
+            .with("lease", format_args!("{lease:?}"))
+            .with("drift_per_mille", allowance_per_mille),
     }
 }
 
@@ -157,19 +160,57 @@ impl Transport for Carrier {
 /// Passes on what the links report, for as long as the driver listens.
 async fn pass_on(mut events: mpsc::Receiver<LinkEvent>, inbox: mpsc::Sender<Inbound>) {
     while let Some(event) = events.recv().await {
-        let inbound = match event {
-            LinkEvent::Received { from, frame } => Inbound::Received { from, frame },
-            LinkEvent::Up { member } => Inbound::Up { member },
-            LinkEvent::WatchBroke { member } | LinkEvent::Broken { member } => {
-                Inbound::Broken { member }
-            }
-            LinkEvent::Twin { member } => Inbound::Twin { member },
-            LinkEvent::Differs { member, config } => Inbound::Differs { member, config },
-            // The links have logged it, once.
-            LinkEvent::Refused { .. } => continue,
-        };
-        if inbox.send(inbound).await.is_err() {
+        if let Some(inbound) = inbound(event)
+            && inbox.send(inbound).await.is_err()
+        {
             return;
         }
+    }
+}
+
+/// What the driver is told of it.
+fn inbound(event: LinkEvent) -> Option<Inbound> {
+    Some(match event {
+        LinkEvent::Received { from, frame } => Inbound::Received { from, frame },
+        LinkEvent::Up { member } => Inbound::Up { member },
+        LinkEvent::Deserted { member } | LinkEvent::Broken { member } => Inbound::Broken { member },
+        LinkEvent::Twin { member } => Inbound::Twin { member },
+        LinkEvent::Differs { member, config } => Inbound::Differs { member, config },
+        // The link asks the other side itself, and waits longer than the driver would: a leader that is busy for some
+        // milliseconds, or waits for its disk, answers no probe of the driver's.
+        LinkEvent::WatchBroke { .. } => return None,
+        // The links have logged it, once.
+        LinkEvent::Refused { .. } => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use mandate_proto::pole::member;
+
+    use super::*;
+
+    #[test]
+    fn what_members_compare_names_lease_and_drift_allowance() {
+        let protocol = |allowance_per_mille| {
+            let (interval, detect) = (Duration::from_millis(100), Duration::from_secs(1));
+            let lease = Duration::from_secs(2);
+            let me = MemberId::new(1);
+            let config = member::Config::new(me, [me, MemberId::new(2)], interval, detect)
+                .and_then(|it| it.with_guarantee(Guarantee::Leased { lease, allowance_per_mille }));
+            Protocol::Pole(config.unwrap())
+        };
+        let (ours, theirs) = (settings(&protocol(10)), settings(&protocol(4)));
+        assert!(ours.agrees(&theirs), "that is no reason to refuse");
+        assert_eq!(ours.differences(&theirs), [("drift_per_mille", "10", "4".to_owned())]);
+    }
+
+    #[test]
+    fn a_watch_that_breaks_beside_a_living_link_hurries_nobody() {
+        let member = MemberId::new(3);
+        assert_eq!(inbound(LinkEvent::WatchBroke { member }), None);
+        let hint = Some(Inbound::Broken { member });
+        assert_eq!(inbound(LinkEvent::Deserted { member }), hint);
+        assert_eq!(inbound(LinkEvent::Broken { member }), hint);
     }
 }

@@ -40,7 +40,7 @@ pub enum Inbound {
         /// The member.
         member: MemberId,
     },
-    /// A connection, or what watches over it, broke: a hint that the member may be gone.
+    /// A connection broke, or nobody listens any more where the member did: a hint that it may be gone.
     Broken {
         /// The member.
         member: MemberId,

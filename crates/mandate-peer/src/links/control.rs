@@ -2,9 +2,14 @@
 //!
 //! A watch that breaks says that a process may have died. It may also have been reset by something on the way, while
 //! the QUIC connection is well: an idle TCP connection is what load balancers and firewalls forget first. So a
-//! broken watch is a hint. The consumer is told at once, so that it can probe over the link, which stays up;
-//! this side asks the other whether it is there, and ends the link only if no answer comes. If one comes, a new
-//! watch is opened beside the living link.
+//! broken watch is a hint. The link stays up; this side asks the other whether it is there, and ends the link only if no
+//! answer comes. If one comes, a new watch is opened beside the living link.
+//!
+//! A process that was killed should be replaced sooner than that. What tells the two apart: where a process is gone, nobody
+//! listens any more, and its kernel refuses a connection at once; where a watch was reset on the way, the other side listens
+//! on. So this side *knocks*: it opens a TCP connection to where the member listens, and closes it. If that is refused, the
+//! consumer is told ([`LinkEvent::Deserted`]), and has reason to hurry. Whoever could never be reached there (behind an
+//! address translation, or with a wrong address) would seem to be gone; so only doors count that have opened before.
 //!
 //! | word | from | meaning |
 //! | --- | --- | --- |
@@ -16,9 +21,12 @@
 //! | `Twin` | both | another process shows your id, and was refused |
 //!
 //! Rejected: to close the link when its watch breaks, and to dial again. That took longer than a probe, so that every
-//! reset deposed a leader that was well.
+//! reset deposed a leader that was well. And to have the consumer probe whenever a watch breaks: a leader that is busy for some
+//! milliseconds, or waits for its disk, does not answer in time.
 
 use std::future::{Future, pending};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -137,6 +145,8 @@ pub(crate) async fn attend(
         backoff: Backoff::new(),
         watched_since: None,
         is_told: false,
+        door: None,
+        knocking: None,
     };
     tokio::select! {
         failure = listen(receiver, heard) => End::Failed(failure),
@@ -181,6 +191,19 @@ struct Attendant<'a> {
     watched_since: Option<Instant>,
     /// That no watch can be opened.
     is_told: bool,
+    /// Where the other side listens, once it has opened there.
+    door: Option<SocketAddr>,
+    knocking: Option<Pin<Box<dyn Future<Output = (SocketAddr, Knocked)> + Send>>>,
+}
+
+/// What came of a knock.
+enum Knocked {
+    /// Somebody listens.
+    Opened,
+    /// Nobody does.
+    Refused,
+    /// Nothing can be said.
+    Unanswered,
 }
 
 /// A question whether the other side is there.
@@ -201,6 +224,7 @@ enum Step {
     Ask,
     NoWatch,
     Challenged(Challenge),
+    Knocked(SocketAddr, Knocked),
 }
 
 impl Attendant<'_> {
@@ -243,6 +267,7 @@ impl Attendant<'_> {
                 }
                 Step::Opened(None) | Step::NoWatch => self.does_without(),
                 Step::NoAnswer => return End::NoAnswer,
+                Step::Knocked(door, knocked) => self.knocked(door, knocked).await,
                 Step::Ask => self.ask().await,
                 Step::Challenged(challenger) => match self.probe {
                     Some(_) => self.challengers.push(challenger),
@@ -264,6 +289,13 @@ impl Attendant<'_> {
                 None => pending().await,
             }
         };
+        let knocking = self.knocking.as_mut();
+        let knocked = async {
+            match knocking {
+                Some(knocking) => knocking.await,
+                None => pending().await,
+            }
+        };
         let opened = async {
             match opening {
                 Some(opening) => opening.await,
@@ -276,6 +308,7 @@ impl Attendant<'_> {
             broke = watch::until_broken(self.watch.as_mut()) => Step::Broke(broke),
             stream = shown => Step::Shown(stream),
             stream = opened => Step::Opened(stream),
+            (door, knocked) = knocked => Step::Knocked(door, knocked),
             _ = watch::until_broken(self.opened.as_mut()) => Step::Unopened,
             () = until(self.probe.as_ref().map(|probe| probe.until)) => Step::NoAnswer,
             () = until(self.ask_at) => Step::Ask,
@@ -317,6 +350,48 @@ impl Attendant<'_> {
         self.number_by = None;
         self.is_told = false;
         tracing::debug!(member = %self.member, "the watch stands");
+        let seen_at = canonical(self.connection.remote_address());
+        if self.dials {
+            self.opens(seen_at);
+        } else if self.door.is_none()
+            && let Some(port) = self.listens_on()
+        {
+            self.knock(SocketAddr::new(seen_at.ip(), port));
+        }
+    }
+
+    fn opens(&mut self, door: SocketAddr) {
+        self.door = Some(door);
+        self.shared.set_reachable(self.member, true);
+    }
+
+    /// The port that the other side listens on, as configured.
+    fn listens_on(&self) -> Option<u16> {
+        self.shared.peers.get(&self.member)?.address.rsplit_once(':')?.1.parse().ok()
+    }
+
+    /// Looks whether somebody listens there.
+    fn knock(&mut self, door: SocketAddr) {
+        self.knocking = Some(Box::pin(async move {
+            let knocked = match timeout(WATCH_TIMEOUT, TcpStream::connect(door)).await {
+                Ok(Ok(_)) => Knocked::Opened,
+                Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => Knocked::Refused,
+                Ok(Err(_)) | Err(_) => Knocked::Unanswered,
+            };
+            (door, knocked)
+        }));
+    }
+
+    async fn knocked(&mut self, door: SocketAddr, knocked: Knocked) {
+        self.knocking = None;
+        match knocked {
+            Knocked::Opened => self.opens(door),
+            Knocked::Refused if self.door == Some(door) => {
+                tracing::info!(member = %self.member, "nobody listens where the member did");
+                self.shared.tell(LinkEvent::Deserted { member: self.member }).await;
+            }
+            Knocked::Refused | Knocked::Unanswered => {}
+        }
     }
 
     /// The watch broke: a hint, and no more.
@@ -327,6 +402,9 @@ impl Attendant<'_> {
             member = %self.member,
             "the watch broke: asking over the link, which stays up, whether the member is there"
         );
+        if let Some(door) = self.door {
+            self.knock(door);
+        }
         self.shared.tell(LinkEvent::WatchBroke { member: self.member }).await;
         let question = if self.dials { Word::Probe } else { Word::Unwatched };
         match self.probe {

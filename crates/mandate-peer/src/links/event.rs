@@ -7,7 +7,7 @@ use mandate_proto::pole::installation::ConfigDigest;
 pub use mandate_runtime::transport::Delivery;
 
 /// What happened to links. For one member `Up` and `Broken` alternate, beginning with `Up`; frames and
-/// `WatchBroke` come between them.
+/// `WatchBroke` and `Deserted` come between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkEvent {
     /// Frames can be exchanged with this member.
@@ -22,8 +22,14 @@ pub enum LinkEvent {
         /// The frame, as it was sent.
         frame: Vec<u8>,
     },
-    /// The watch broke, and the link is up: a hint to probe over it, not a proof of death.
+    /// The watch broke, and the link is up. The link finds out by itself whether the member is there, and ends if not.
     WatchBroke {
+        /// The member.
+        member: MemberId,
+    },
+    /// The watch broke, and nobody listens any more where the member did: its process is gone, most likely. A hint to probe
+    /// over the link at once, not a proof of death.
+    Deserted {
         /// The member.
         member: MemberId,
     },

@@ -200,6 +200,13 @@ impl Links {
         self.shared.peers.get(&member).is_some_and(|peer| peer.is_watched.load(Ordering::Relaxed))
     }
 
+    /// Whether a member was reached where it listens since its link is up: then its crash is told from a watch that was reset,
+    /// and noticed sooner.
+    pub fn is_reachable(&self, member: MemberId) -> bool {
+        let peer = self.shared.peers.get(&member);
+        peer.is_some_and(|peer| peer.is_reachable.load(Ordering::Relaxed))
+    }
+
     /// Where this member listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_address

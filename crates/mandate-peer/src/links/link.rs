@@ -87,6 +87,7 @@ pub(crate) async fn run(shared: &Arc<Shared>, established: Established) {
     peer.set_outgoing(None);
     peer.shown.down();
     shared.set_watched(member, false);
+    shared.set_reachable(member, false);
     drop(challenges);
     let (code, reason) = closing(&end);
     if matches!(end, End::Unheard) {

@@ -88,6 +88,8 @@ pub(crate) struct Peer {
     pub(crate) shown: Shown,
     /// Whether a watch stands beside the link.
     pub(crate) is_watched: AtomicBool,
+    /// Whether it was reached where it listens, since the link is up.
+    pub(crate) is_reachable: AtomicBool,
     /// What links that have ended carried.
     carried: Mutex<Traffic>,
     /// What it was last heard to be configured with, if that keeps us from linking.
@@ -181,8 +183,19 @@ impl Counts {
 
 impl Peer {
     pub(crate) fn new(address: String) -> Self {
-        let (turn, newest, outgoing, shown, is_watched, carried, differing) = Default::default();
-        Peer { address, turn, newest, outgoing, shown, is_watched, carried, differing }
+        let (turn, newest, outgoing, shown, carried, differing) = Default::default();
+        let (is_watched, is_reachable) = Default::default();
+        Peer {
+            address,
+            turn,
+            newest,
+            outgoing,
+            shown,
+            is_watched,
+            is_reachable,
+            carried,
+            differing,
+        }
     }
 
     /// What it has other settings than we do, as far as is known.
@@ -350,6 +363,13 @@ impl Shared {
     pub(crate) fn set_watched(&self, member: MemberId, is_watched: bool) {
         if let Some(peer) = self.peers.get(&member) {
             peer.is_watched.store(is_watched, Ordering::Relaxed);
+        }
+    }
+
+    /// A member was reached where it listens, or its link has ended.
+    pub(crate) fn set_reachable(&self, member: MemberId, is_reachable: bool) {
+        if let Some(peer) = self.peers.get(&member) {
+            peer.is_reachable.store(is_reachable, Ordering::Relaxed);
         }
     }
 

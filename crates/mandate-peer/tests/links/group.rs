@@ -166,6 +166,22 @@ impl Member {
         self.until(&wanted, |event| (event == wanted).then_some(())).await;
     }
 
+    /// Until the member was reached where it listens.
+    pub(crate) async fn until_reachable(&mut self, number: u32) {
+        let reached = async {
+            while !self.links.is_reachable(id(number)) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, reached).await.expect("not reached");
+    }
+
+    /// Until nobody listens any more where the member did.
+    pub(crate) async fn until_deserted(&mut self, number: u32) {
+        let wanted = LinkEvent::Deserted { member: id(number) };
+        self.until(&wanted, |event| (event == wanted).then_some(())).await;
+    }
+
     /// The next frame, and that nothing else happened before it.
     pub(crate) async fn frame(&mut self) -> (MemberId, Vec<u8>) {
         match timeout(PATIENCE, self.events.recv()).await.expect("no frame in time") {

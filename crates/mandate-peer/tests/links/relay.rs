@@ -21,7 +21,8 @@ pub(crate) struct Relay {
     resets: watch::Sender<u64>,
     /// Whether packets are lost. Bytes over TCP are few, and get through.
     is_cut: Arc<AtomicBool>,
-    /// How many TCP connections there were.
+    /// How many TCP connections there were on which something was said: watches. Who only looks whether somebody listens says
+    /// nothing.
     connections: watch::Receiver<u64>,
 }
 
@@ -54,7 +55,7 @@ impl Relay {
         self.is_cut.store(is_cut, Ordering::Relaxed);
     }
 
-    /// Waits until so many TCP connections were made in all.
+    /// Waits until so many watches were opened in all.
     pub(crate) async fn until_connections(&mut self, wanted: u64) {
         let made = self.connections.wait_for(|count| *count >= wanted);
         timeout(PATIENCE, made).await.expect("no new watch").unwrap();
@@ -82,8 +83,11 @@ async fn accept(
         let Ok(mut far) = TcpStream::connect(to).await else { continue };
         let mut reset = reset.clone();
         reset.mark_unchanged();
-        counted.send_modify(|count| *count += 1);
+        let counted = counted.clone();
         tokio::spawn(async move {
+            if matches!(near.peek(&mut [0]).await, Ok(1)) {
+                counted.send_modify(|count| *count += 1);
+            }
             tokio::select! {
                 _ = copy_bidirectional(&mut near, &mut far) => {}
                 _ = reset.changed() => {

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use mandate_peer::links::LinkEvent;
+
 use crate::authority::Authority;
 use crate::group::{assert_unharmed, config, id, local, name, pair, start, start_when_free};
 use crate::process::Child;
@@ -18,8 +20,9 @@ async fn a_killed_process_is_noticed_by_its_watch_and_comes_back() {
         let address = child.address;
         let killed = Instant::now();
         child.kill();
-        // The watch tells, long before the silence.
+        // The watch tells, long before the silence; and that nobody listens, before the link has asked in vain.
         two.until_watch_broke(3).await;
+        two.until_deserted(3).await;
         let hinted = killed.elapsed();
         two.until_broken(3).await;
         let noticed = killed.elapsed();
@@ -38,13 +41,34 @@ async fn a_killed_process_is_noticed_by_its_watch_and_comes_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_dialler_is_noticed_by_its_watch() {
     let authority = Authority::new();
+    let listens = std::net::TcpListener::bind(local(0)).unwrap().local_addr().unwrap();
+    let mut two = start(config(&authority, 2, &[(1, listens)])).await;
+    let child = Child::start(&authority, 1, 2, listens, Some(two.links.local_addr()));
+    two.until_up(1).await;
+    two.until_watched(1).await;
+    // That it can be reached where it listens is found out once the watch stands.
+    two.until_reachable(1).await;
+    child.kill();
+    two.until_watch_broke(1).await;
+    two.until_deserted(1).await;
+    two.until_broken(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dialler_that_never_listened_where_it_should_is_not_taken_for_dead_at_once() {
+    let authority = Authority::new();
+    // As behind an address translation: nobody can be reached where p1 is said to listen.
     let mut two = start(config(&authority, 2, &[(1, local(1))])).await;
     let child = Child::start(&authority, 1, 2, local(0), Some(two.links.local_addr()));
     two.until_up(1).await;
     two.until_watched(1).await;
     child.kill();
-    two.until_watch_broke(1).await;
-    two.until_broken(1).await;
+    two.until("the end of the link", |event| match event {
+        LinkEvent::Deserted { .. } => panic!("nothing is known of where it listens"),
+        LinkEvent::Broken { .. } => Some(()),
+        _ => None,
+    })
+    .await;
 }
 
 #[cfg(unix)]

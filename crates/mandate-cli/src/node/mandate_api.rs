@@ -2,7 +2,7 @@
 //!
 //! A mandate that is held elsewhere cannot be computed at the call there: the answer would be old by the
 //! time it is used. So a *hold* is a promise for a time: until then this member does not give its term up by
-//! its own will. Whoever holds counts from before it asked. Losing the lease needs no promise: no hold
+//! its own will, unless to take a higher one itself while nobody else can lead. Whoever holds counts from before it asked. Losing the lease needs no promise: no hold
 //! lasts longer than it. Resigning, transferring and stopping first end the holds: who asks anew is
 //! refused, and when all have let go, or their time is over, leadership moves.
 //!

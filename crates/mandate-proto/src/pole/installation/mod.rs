@@ -46,7 +46,7 @@
 //!
 //! A claim that came to nothing leaves behind members that have promised its term, and can promise
 //! no lower one. A leader with leases that is refused for that reason claims a higher term itself,
-//! in one round trip; without leases it gives up, since it cannot know that the other did not lead.
+//! in one round trip, and frees nobody meanwhile; without leases it gives up, since it cannot know that the other did not lead.
 //!
 //! # Handing over
 //!
@@ -414,8 +414,10 @@ impl Installation {
             self.release(Reason::Superseded, None, effects);
         } else if settled {
             // While a lease holds nobody else leads: the other's claim came to nothing. We claim a
-            // term above it, so that its vote is not lost to the group; once a lease at most.
-            self.release(Reason::Superseded, Some(self.config.me), effects);
+            // term above it, so that its vote is not lost to the group; once a lease at most. Nobody is freed: those who
+            // promised us may promise us the higher term, and nobody else anything before their leases end. So what acts
+            // on the old term (a holder beside the daemon) may do so until its deadline.
+            self.lose(Reason::Superseded, effects);
             self.begin_claim(self.highest(), now, effects);
         }
     }

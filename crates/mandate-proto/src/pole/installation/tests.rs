@@ -460,6 +460,13 @@ fn a_leased_leader_that_a_minority_refuses_claims_a_higher_term_once_a_lease() {
     let claims = |effect: &Effect| matches!(effect, Effect::Broadcast(Message::Claim { term, .. }) if *term == Term::new(10));
     assert!(effects.iter().any(claims), "{effects:?}");
     assert_eq!(leader.mandate(at(1000)), None);
+    // What acts on the old term may do so until its deadline: nobody else can lead before.
+    let frees = |effect: &Effect| match effect {
+        Effect::Broadcast(Message::Release { .. }) => true,
+        Effect::Broadcast(Message::Claim { freed, .. }) => freed.is_some(),
+        _ => false,
+    };
+    assert!(!effects.iter().any(frees), "{effects:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use group::{Group, within};
 use wrapper::{
     BOUND, LEASE, LEASED, Running, file, first_line, gone, is_alive, kill, leading, lines, run,
-    signal, wait,
+    signal, start, wait,
 };
 
 /// A command with a grandchild that leaves the process group, both of which ignore SIGTERM.
@@ -91,6 +91,61 @@ fn a_wrapper_that_is_stopped_has_its_command_gone_before_the_next_leader_acts() 
     assert!(!log().contains("does not end the command in time"), "{}", log());
 }
 
+/// Commands that have written times into `acts.PID`: file, first and last act, by the first.
+fn acts(group: &Group) -> Vec<(PathBuf, u64, u64)> {
+    let files = std::fs::read_dir(group.directory.path()).unwrap().flatten();
+    let files = files.filter(|it| it.file_name().to_string_lossy().starts_with("acts."));
+    let read = |path: PathBuf| {
+        let times: Vec<u64> = lines(&path).iter().filter_map(|it| it.parse().ok()).collect();
+        Some((path, *times.first()?, *times.last()?))
+    };
+    let mut commands: Vec<_> = files.filter_map(|it| read(it.path())).collect();
+    commands.sort_by_key(|(_, first, _)| *first);
+    commands
+}
+
+fn assert_one_at_a_time(commands: &[(PathBuf, u64, u64)]) {
+    for pair in commands.windows(2) {
+        let [(one, _, last), (other, first, _)] = pair else { unreachable!() };
+        let by = Duration::from_nanos(last.saturating_sub(*first));
+        assert!(last < first, "{} acts on for {by:?} beside {}", one.display(), other.display());
+    }
+}
+
+#[test]
+fn a_daemon_that_is_killed_with_its_wrapper_and_started_again_hands_over_to_nobody_while_a_hold_is_out()
+ {
+    // Long enough that leadership could be handed over well within what is left of the hold.
+    let mut group = Group::new(3, "guarantee = 'leased'\nlease = '5s'");
+    group.start_all();
+    let leader = group.leader();
+    group.agree(leader);
+    let script = "trap '' TERM; while :; do date +%s%N >> acts.$$; sleep 0.02; done";
+    let beside = |group: &Group, id: u32| {
+        let api = group.api(id);
+        start(group, &format!("run{id}.log"), &["--api", &api, "--again"], script)
+    };
+    let wrapper = beside(&group, leader);
+    within(BOUND, "a command acts", || (!acts(&group).is_empty()).then_some(()));
+    let others: Vec<u32> = (1..=3).filter(|id| *id != leader).collect();
+    let _wrappers: Vec<Running> = others.iter().map(|id| beside(&group, *id)).collect();
+    // Its guard lets the command act until the hold is over.
+    group.kill(leader);
+    signal(&wrapper, "-KILL");
+    group.start(leader);
+    // As soon as anyone leads, it is to hand over; and again, until another command acts.
+    within(BOUND, "another command acts", || {
+        for id in group.leaders() {
+            let to = others.iter().find(|to| **to != id)?;
+            let _ = group.http(id, "POST", "/v1/transfer", &format!("{{\"to\":\"p{to}\"}}"));
+        }
+        (acts(&group).len() > 1).then_some(())
+    });
+    let first = acts(&group)[0].0.extension().unwrap().to_str().unwrap().to_owned();
+    gone(BOUND, &[&first]);
+    assert_one_at_a_time(&acts(&group));
+}
+
 #[test]
 fn a_wrapper_that_is_killed_and_started_again_starts_nothing_beside_what_still_acts() {
     // Long enough that a second life would lead well within what is left to the first command.
@@ -99,17 +154,7 @@ fn a_wrapper_that_is_killed_and_started_again_starts_nothing_beside_what_still_a
     let script = "trap '' TERM; while :; do date +%s%N >> acts.$$; sleep 0.02; done";
     let start = |id: u32, args: &[&str]| run(&group, id, &[args, &["--again"]].concat(), script);
     let mut members: Vec<Running> = (1..=3).map(|id| start(id, &["--new"])).collect();
-    let commands = || -> Vec<(PathBuf, u64, u64)> {
-        let files = std::fs::read_dir(group.directory.path()).unwrap().flatten();
-        let files = files.filter(|it| it.file_name().to_string_lossy().starts_with("acts."));
-        let read = |path: PathBuf| {
-            let times: Vec<u64> = lines(&path).iter().filter_map(|it| it.parse().ok()).collect();
-            Some((path, *times.first()?, *times.last()?))
-        };
-        let mut commands: Vec<_> = files.filter_map(|it| read(it.path())).collect();
-        commands.sort_by_key(|(_, first, _)| *first);
-        commands
-    };
+    let commands = || acts(&group);
     for round in 1..=2 {
         within(BOUND, "a command acts", || (commands().len() >= round).then_some(()));
         let last = commands().last().unwrap().0.clone();
@@ -126,11 +171,7 @@ fn a_wrapper_that_is_killed_and_started_again_starts_nothing_beside_what_still_a
         within(BOUND, "another command acts", || (commands().len() > round).then_some(()));
     }
     gone(BOUND, &[commands()[0].0.extension().unwrap().to_str().unwrap()]);
-    for pair in commands().windows(2) {
-        let [(one, _, last), (other, first, _)] = pair else { unreachable!() };
-        let by = Duration::from_nanos(last.saturating_sub(*first));
-        assert!(last < first, "{} acts on for {by:?} beside {}", one.display(), other.display());
-    }
+    assert_one_at_a_time(&commands());
     let logs: String =
         (1..=3).map(|id| lines(&file(&group, &format!("run{id}.log"))).join("\n")).collect();
     assert!(logs.contains("has not ended yet: waiting for that"), "{logs}");

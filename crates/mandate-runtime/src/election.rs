@@ -46,7 +46,8 @@ pub enum Start {
     /// Its disk was lost: it has no vote until all others have told it what they promised.
     Lost,
     /// The list of members, or the guarantee, was changed while all members were stopped, or this member is new in such a
-    /// group. It has no vote until all others of the new list have told it what they promised.
+    /// group. It has no vote until all others of the new list have told it what they promised. Also if the list is the one on
+    /// its disk: it may have been another in between, while this member was left out, and then the others know higher terms.
     Changed,
 }
 
@@ -493,6 +494,13 @@ fn open<T: DeserializeOwned + Serialize>(
     }
     let now = setup.protocol.agreed();
     compare(setup, durable.agreed(), now.as_ref())?;
+    if setup.start == Start::Changed && durable.agreed().is_some_and(|it| Some(it) == now.as_ref())
+    {
+        tracing::warn!(
+            "--members-changed was given, and the state was written with the same members and guarantee. This member waits \
+             for all others as after a change: take --members-changed out of what starts it"
+        );
+    }
     let is_unsaid = durable.agreed().is_none() && now.is_some();
     durable.agree(now);
     // A state of an earlier release says nothing of it yet.

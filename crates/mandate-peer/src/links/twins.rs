@@ -4,7 +4,10 @@
 //!
 //! - A process draws a number at its start, its *incarnation*. Whoever comes with another one while the link with
 //!   the first answers is a second process: it is refused, and both are told.
-//! - An incarnation that comes back after another one was there was not restarted: the two take turns.
+//! - An incarnation that comes back after another one was there was not restarted: the two take turns. That is warned of, and
+//!   the one that comes is let in: the other does not answer now, and which of the two is the right one cannot be told from here. The
+//!   first may have been cut off while somebody started a second by mistake and stopped it since; refused, it would stay out for as
+//!   long as this process lives. While the other answers, the rule above refuses whoever comes.
 //! - A state file has a number for its life. A member that shows another than before has lost what it voted, and is let in
 //!   only if it says so (`--lost`), because then it has no vote until it has asked all others.
 //!

@@ -31,7 +31,8 @@ fn run(directory: &Path, name: &str) -> Running {
 fn run_on(url: &str, directory: &Path, name: &str) -> Running {
     let script = format!("echo $MANDATE_TERM > {name}; exec sleep 60");
     let mut command = mandate();
-    command.args(["run", "backup", "--url", url, "--round", "200ms", "--"]);
+    // A lease that a busy host does not outlast: who is asked to stop must still lead.
+    command.args(["run", "backup", "--url", url, "--round", "1s", "--"]);
     let log = File::create(directory.join(format!("{name}.log"))).unwrap();
     command.args(["sh", "-c", &script]).current_dir(directory).stderr(log);
     Running(command.spawn().unwrap())

@@ -5,7 +5,7 @@
 //! others, and then has one again.
 //!
 //! In some storms disks are put back, too, whosever they are. Then a term may be held twice, or two mandates at once, if nobody who
-//! remembers is heard before it counts; that is no violation, but somebody must have said that a disk went back.
+//! remembers is heard before it counts; that is no violation. But what must happen after the storm must happen.
 
 use core::time::Duration;
 
@@ -39,18 +39,6 @@ pub(super) fn older_disks(seed: u64, setting: &Setting) -> Vec<(SimTime, Fault)>
 }
 
 impl Run<'_> {
-    /// What went wrong because a disk was put back, somebody has told of. Who is alone cannot know.
-    pub(super) fn demand_that_older_disks_are_told(&mut self) {
-        let watch = &mut self.world.observer;
-        if let Some(broken) = watch.broken.take()
-            && self.setting.size > 1
-            && !watch.went_back.contains(&true)
-        {
-            watch.is_outside = false;
-            watch.fail("an older disk is told of", broken);
-        }
-    }
-
     /// Puts back the disk of one that follows `leader`, or its own, and demands that this is noticed.
     pub(super) fn demand_that_an_older_disk_is_noticed(&mut self, leader: HostIndex) {
         let follows = |host: &HostIndex| *host != leader && self.follows(*host, leader);

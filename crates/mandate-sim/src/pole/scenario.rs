@@ -138,7 +138,6 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     };
     run.weather_the_storm(seed);
     run.demand_a_leader();
-    run.demand_that_older_disks_are_told();
     let Run { world, agreement, .. } = run;
     let (verdict, reigns) = (
         world.observer.violation.clone().map_or(Ok(()), Err),

@@ -28,8 +28,6 @@ pub(super) struct Watch<'a> {
     pub(super) went_back: Vec<bool>,
     /// Disks are put back to an older state in the storm: what is promised assumes that none is.
     pub(super) is_outside: bool,
-    /// What went wrong because of that.
-    pub(super) broken: Option<String>,
     trace: Option<Trace<'a>>,
     pub(super) violation: Option<Violation>,
 }
@@ -45,7 +43,6 @@ impl<'a> Watch<'a> {
             suspicions: Vec::new(),
             went_back: vec![false; size],
             is_outside: false,
-            broken: None,
             trace,
             violation: None,
         }
@@ -53,7 +50,6 @@ impl<'a> Watch<'a> {
 
     pub(super) fn fail(&mut self, invariant: &'static str, what: String) {
         if self.is_outside {
-            self.broken.get_or_insert(format!("{invariant}: {what}"));
             return;
         }
         self.violation.get_or_insert(Violation::Correctness { invariant, what });

@@ -11,7 +11,7 @@
 use core::time::Duration;
 
 use super::{Effect, Event, Member, Message};
-use crate::identity::{MemberId, Term};
+use crate::identity::{Lifetime, MemberId, Term};
 use crate::machine::Effects;
 use crate::pole::installation::{self, ConfigDigest, Safeguard};
 use crate::time::Instant;
@@ -97,8 +97,8 @@ impl Member {
                 | Said::Promise { term, .. }
                 | Said::Refuse { promised: term, .. },
             ) if term.is_plausible_after(highest) => self.pings.witness(from, term),
-            // It says itself that it has lost its disk.
-            Message::Installation(Said::Ask { .. }) => self.pings.forget_witness(from),
+            // It says itself that it has lost its disk, or that it went back.
+            Message::Installation(Said::Ask { life, .. }) => self.pings.excuse(from, life),
             _ => {}
         }
     }
@@ -107,7 +107,8 @@ impl Member {
     pub(super) fn compare_promises(
         &mut self,
         from: MemberId,
-        (number, has_vote, promised): (u64, bool, Term),
+        (number, life): (u64, Lifetime),
+        (has_vote, promised): (bool, Term),
         effects: &mut Effects<Effect>,
     ) {
         if !self.keeps(Safeguard::WentBack)
@@ -116,7 +117,7 @@ impl Member {
             return;
         }
         let was_distrusted = self.pings.is_distrusted(from);
-        if let Some(term) = self.pings.went_back(from, number, has_vote, promised) {
+        if let Some(term) = self.pings.went_back(from, (number, life), has_vote, promised) {
             if !was_distrusted {
                 effects.push(Effect::Tell(Event::WentBack { member: from, term }));
             }

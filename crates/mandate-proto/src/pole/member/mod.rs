@@ -343,7 +343,7 @@ impl Member {
             }
             Message::Pong { number, requests, life, has_vote, standing, promised, .. } => {
                 self.pings.heard(from, requests);
-                self.compare_promises(from, (number, has_vote, promised), effects);
+                self.compare_promises(from, (number, life), (has_vote, promised), effects);
                 if let Some(same_life) = self.pings.lives(from, number, life) {
                     self.quality.delivered.heard(from, same_life, now);
                 }

@@ -61,6 +61,8 @@ struct Peer {
     witnessed: (Term, u64),
     /// It has answered a later ping with a lower one.
     distrusted: bool,
+    /// The life of it that has asked what it may have promised.
+    excused: Option<Lifetime>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +96,7 @@ impl Pings {
             standing: None,
             witnessed: (Term::NONE, number),
             distrusted: false,
+            excused: None,
         };
         Pings {
             peers: others.map(|id| (id, peer.clone())).collect(),
@@ -142,11 +145,11 @@ impl Pings {
         }
     }
 
-    /// Nothing that a member has promised counts as known any more: it says that it has lost its disk.
-    pub(super) fn forget_witness(&mut self, from: MemberId) {
-        let number = self.number;
+    /// What a member has promised is not held against this life of it any more: it asks the others, since it has lost its disk or
+    /// knows that it went back. Its next life may find the older disk still, so nothing is forgotten.
+    pub(super) fn excuse(&mut self, from: MemberId, life: Lifetime) {
         if let Some(peer) = self.peers.get_mut(&from) {
-            peer.witnessed = (Term::NONE, number);
+            peer.excused = Some(life);
             peer.distrusted = false;
         }
     }
@@ -156,7 +159,7 @@ impl Pings {
     pub(super) fn went_back(
         &mut self,
         from: MemberId,
-        number: u64,
+        (number, life): (u64, Lifetime),
         has_vote: bool,
         promised: Term,
     ) -> Option<Term> {
@@ -164,6 +167,9 @@ impl Pings {
         self.witness(from, promised);
         let peer = self.peers.get_mut(&from).filter(|_| was_sent)?;
         let (term, since) = peer.witnessed;
+        if peer.excused == Some(life) {
+            return None;
+        }
         peer.distrusted = has_vote && promised < term && (number > since || peer.distrusted);
         peer.distrusted.then_some(term)
     }

@@ -505,6 +505,21 @@ fn a_member_whose_disk_went_back_is_told_and_not_counted() {
     subject.hear(3, Message::Installation(ask));
     subject.hear(3, claim(6));
     assert_eq!(subject.sent().count(), 2);
+    subject.effects.clear();
+    // If it ends before all have answered, its next life has the older disk still: it is told again.
+    subject.run_until(at(200), &[2]);
+    let number = subject.member.pings.next(subject.now);
+    let again = Message::Pong {
+        number,
+        requests: 0.0,
+        life: Lifetime::new(11),
+        has_vote: true,
+        standing: None,
+        config: OTHER,
+        promised: Term::new(4),
+    };
+    subject.hear(3, again);
+    assert!(subject.told().any(|event| *event == went_back));
 }
 
 #[test]

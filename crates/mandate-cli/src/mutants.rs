@@ -37,6 +37,8 @@ pub(crate) enum MutantName {
     FreedBeforeEnded,
     /// installation: what is to be written is answered before it is on disk.
     AnsweredBeforeWritten,
+    /// installation: a new member votes before all of its list have answered it.
+    NewVotesAtOnce,
     /// pole: also members that do not hear a quorum are candidates, as in the paper.
     IsolatedCandidates,
     /// pole: a claim is given up after a fixed time that counts from before it was written down.

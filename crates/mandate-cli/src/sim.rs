@@ -99,6 +99,7 @@ impl Subject {
                 of_installation(installation::Mutant::IncarnationIgnored)
             }
             Some(Name::LeaseOfHighest) => of_installation(installation::Mutant::LeaseOfHighest),
+            Some(Name::NewVotesAtOnce) => of_installation(installation::Mutant::NewVotesAtOnce),
             Some(Name::AnsweredBeforeWritten) => {
                 of_installation(installation::Mutant::AnsweredBeforeWritten)
             }

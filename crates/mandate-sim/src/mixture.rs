@@ -6,6 +6,9 @@
 //! they would find one. In most such groups they had the common list at first, and their configuration is edited in the storm, as
 //! by an operator who goes from host to host: the others have a leader then, and must keep having one. Where members differ from their
 //! first start on, nobody that hears of it votes, and mostly there is no leader.
+//!
+//! In a few groups all members are new and have one of two lists, each with a quorum that agrees: nobody may lead before the lists are
+//! made one, which they are after the storm.
 
 use core::time::Duration;
 
@@ -46,6 +49,8 @@ pub struct Mixture {
     /// What each member's election timeout is, times the usual one.
     timeouts: Vec<u32>,
     differences: Vec<Option<Difference>>,
+    /// How many members have the first of two lists, in groups that are started so.
+    first_list: Option<usize>,
     /// Whether they come about by edits in the storm; if not, they are there from the first start on.
     by_edit: bool,
     /// The longest time that a write takes, in runs with slow disks.
@@ -69,7 +74,9 @@ impl Mixture {
         let timeout = |random: &mut Random| if mixed { random.pick(&[1, 1, 2]) } else { 1 };
         let timeouts = (0..size).map(|_| timeout(&mut random)).collect();
         let mut differences = vec![None; size];
+        let first_list = first_list(seed, size);
         let minority = (size as u64).saturating_sub(1) / 2;
+        // (Drawn in any case, so that everything else of the seed stays as it is.)
         if minority > 0 && random.chance(0.15) {
             let first = random.below(size as u64) as usize;
             for other in 0..=random.below(minority) as usize {
@@ -77,10 +84,14 @@ impl Mixture {
                 differences[host] = Some(Difference::draw(host, size, &mut random));
             }
         }
+        if first_list.is_some() {
+            differences.fill(None);
+        }
         let slow = [300, 1000, 2000].map(Duration::from_millis);
         Mixture {
             leases,
             timeouts,
+            first_list,
             by_edit: Random::new(seed ^ 0xED17, Stream::Mixture).chance(0.8),
             differences,
             slow_disks: random.chance(0.15).then(|| random.pick(&slow)),
@@ -105,6 +116,11 @@ impl Mixture {
         self.by_edit && self.differences[host].is_some()
     }
 
+    /// Whether the group is started with two lists, and edited to have one after the storm.
+    pub fn has_two_lists(&self) -> bool {
+        self.first_list.is_some()
+    }
+
     /// What differs at a host by then.
     fn difference(&self, host: HostIndex, version: Version) -> Option<&Difference> {
         let is_there = !self.by_edit || version == Version::Edited;
@@ -113,9 +129,16 @@ impl Mixture {
 
     /// The list of members that a host has.
     pub fn members(&self, host: HostIndex, version: Version) -> Vec<MemberId> {
+        let size = self.leases.len();
+        // Each list has one member of the other half.
+        match self.first_list.filter(|_| version == Version::First) {
+            Some(first) if host < first => return (0..=first).map(member).collect(),
+            Some(first) => return (first - 1..size).map(member).collect(),
+            None => {}
+        }
         match self.difference(host, version) {
             Some(Difference::Members(members)) => members.clone(),
-            _ => (0..self.leases.len()).map(member).collect(),
+            _ => (0..size).map(member).collect(),
         }
     }
 
@@ -169,6 +192,15 @@ impl Mixture {
         links.collect()
     }
 
+    /// What makes two lists one: all are edited and restarted.
+    pub fn settlement(&self) -> impl Iterator<Item = Fault> + '_ {
+        let hosts = (0..self.leases.len()).filter(|_| self.has_two_lists());
+        hosts.flat_map(|host| {
+            let recover = Fault::Recover { host, disk: DiskFate::Kept };
+            [Fault::Edit(host), Fault::Crash(host), recover]
+        })
+    }
+
     /// Edits of configurations, each with the restart that makes it count. The first elections are over by then, mostly.
     fn edits(&self, seed: u64, setting: &Setting) -> Vec<(SimTime, Fault)> {
         let mut random = Random::new(seed ^ 0xED17_5EED, Stream::Mixture);
@@ -209,6 +241,13 @@ impl Mixture {
         faults.retain(|(at, _)| *at < over);
         faults
     }
+}
+
+/// Where each of the two has at least two members that agree.
+fn first_list(seed: u64, size: usize) -> Option<usize> {
+    let mut random = Random::new(seed ^ 0x215_75, Stream::Mixture);
+    let choices = size.checked_sub(3).filter(|choices| *choices > 0)? as u64;
+    random.chance(0.03).then(|| 2 + random.below(choices) as usize)
 }
 
 /// Near and far, in a third of the groups.

@@ -92,3 +92,9 @@ fn a_disk_that_answers_before_it_has_written_is_caught() {
     let invariant = caught(Mutant::AnsweredBeforeWritten, 20_000);
     assert!(["one leader per term", "one mandate at a time"].contains(&invariant), "{invariant}");
 }
+
+#[test]
+fn new_members_that_vote_before_all_of_their_list_have_answered_are_caught() {
+    let invariant = caught(Mutant::NewVotesAtOnce, 2_000);
+    assert!(["one leader per term", "one mandate at a time"].contains(&invariant), "{invariant}");
+}

@@ -56,6 +56,8 @@ pub enum Mutant {
     FreedBeforeEnded,
     /// What is to be written is answered before it is on disk, also by a disk that is slow, full or stuck.
     AnsweredBeforeWritten,
+    /// A member that is new votes before all of its list have answered it.
+    NewVotesAtOnce,
 }
 
 impl Mutant {
@@ -66,6 +68,7 @@ impl Mutant {
             Mutant::OwnPromiseForgotten => Some(Safeguard::OwnPromise),
             Mutant::IncarnationIgnored => Some(Safeguard::Incarnation),
             Mutant::LeaseOfHighest => Some(Safeguard::LongestLease),
+            Mutant::NewVotesAtOnce => Some(Safeguard::FirstAnswers),
             Mutant::FreedBeforeEnded => Some(Safeguard::EndBeforeRelease),
             _ => None,
         }

@@ -80,7 +80,8 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
             give_up,
             without: options.mutant.and_then(Mutant::without),
         };
-        let edited = mixture.is_edited(host).then(|| config(Version::Edited));
+        let is_edited = mixture.is_edited(host) || mixture.has_two_lists();
+        let edited = is_edited.then(|| config(Version::Edited));
         let config = config(Version::First);
         (MemberConfig { config, edited, mutant: options.mutant }, clock.clone())
     });
@@ -208,6 +209,9 @@ impl Run<'_> {
             self.world.inject(Fault::Resume(host));
             self.world.inject(Fault::FreeDisk(host));
             self.world.inject(Fault::Recover { host, disk: DiskFate::Kept });
+        }
+        for fault in self.mixture.settlement() {
+            self.world.inject(fault);
         }
         let (delay, machinery) = (self.setting.calm.max_delay, self.setting.machinery);
         let leases = self.lease.mul_f64(1.06) + machinery.write_time * 4;

@@ -197,7 +197,8 @@ fn configure(
                 .expect("a sound configuration")
                 .without(mutant.and_then(Mutant::without))
         };
-        let edited = mixture.is_edited(host).then(|| config(Version::Edited));
+        let is_edited = mixture.is_edited(host) || mixture.has_two_lists();
+        let edited = is_edited.then(|| config(Version::Edited));
         let config = config(Version::First);
         MemberConfig { config, edited, figures: figures(random), mutant }
     };
@@ -411,6 +412,9 @@ impl Run<'_> {
             self.world.inject(Fault::Resume(host));
             self.world.inject(Fault::FreeDisk(host));
             self.world.inject(Fault::Recover { host, disk: DiskFate::Kept });
+        }
+        for fault in self.mixture.settlement() {
+            self.world.inject(fault);
         }
     }
 

@@ -174,7 +174,7 @@ impl Member {
         };
         effects.push(Effect::Send { to: from, message });
         // Whoever had no vote may have one by now: a first election should not wait for the next round of pings.
-        if self.has_vote() && !self.is_led() && self.pings.said_no_vote(from) {
+        if self.has_vote() && !self.is_led() && self.pings.take_no_vote(from) {
             self.ping_one(from, now, effects);
         }
     }

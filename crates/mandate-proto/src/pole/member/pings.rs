@@ -56,6 +56,8 @@ struct Peer {
     /// Which life of it answered last.
     life: Option<Lifetime>,
     has_vote: bool,
+    /// It has just said that it has none.
+    said_no_vote: bool,
     standing: Option<Measured>,
     /// The highest term that it is known to have promised, and the last ping before that was known.
     witnessed: (Term, u64),
@@ -93,6 +95,7 @@ impl Pings {
             requests: 0.0,
             life: None,
             has_vote: false,
+            said_no_vote: false,
             standing: None,
             witnessed: (Term::NONE, number),
             distrusted: false,
@@ -201,6 +204,7 @@ impl Pings {
         }
         peer.trusted_until = peer.trusted_until.max(sent + self.answers_within);
         peer.has_vote = has_vote;
+        peer.said_no_vote = !has_vote;
         peer.standing = standing;
         if peer.probe.is_some_and(|probe| number > probe.above) {
             peer.probe = None;
@@ -292,9 +296,10 @@ impl Pings {
         self.peers.get(&member).is_some_and(|peer| peer.has_vote)
     }
 
-    /// Whether it has said that it has none.
-    pub(super) fn said_no_vote(&self, member: MemberId) -> bool {
-        self.peers.get(&member).is_some_and(|peer| peer.samples > 0 && !peer.has_vote)
+    /// Whether its last answer was that it has none; true once for each such answer. (If it were true until the next answer, two that
+    /// have not heard from each other since would answer every ping with a ping, and be busy with nothing else.)
+    pub(super) fn take_no_vote(&mut self, member: MemberId) -> bool {
+        self.peers.get_mut(&member).is_some_and(|peer| core::mem::take(&mut peer.said_no_vote))
     }
 
     pub(super) fn suspected(&self) -> impl Iterator<Item = MemberId> + '_ {

@@ -531,3 +531,19 @@ fn a_member_without_a_vote_names_the_leader_that_it_hears() {
     subject.hear(2, heartbeat(4, 0));
     assert_eq!(subject.member.state(), State::Following { leader: p(3), term: Term::new(5) });
 }
+
+#[test]
+fn one_that_said_that_it_has_no_vote_is_asked_again_once_and_not_with_every_ping_of_its() {
+    let mut subject = Subject::new(config(3));
+    let number = subject.effects.iter().find_map(ping_number).unwrap();
+    subject.now = at(1);
+    subject.hear(2, pong(number, false));
+    let pings = |subject: &Subject| subject.effects.iter().filter_map(ping_number).count();
+    let ping = |number| Message::Ping { number, requests: 0.0, interval: None, config: OTHER };
+    subject.effects.clear();
+    for (ms, number) in (2..10).zip(100..) {
+        subject.now = at(ms);
+        subject.hear(2, ping(number));
+    }
+    assert_eq!(pings(&subject), 1, "two that answer pings with pings never end");
+}

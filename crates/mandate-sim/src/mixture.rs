@@ -245,7 +245,7 @@ impl Mixture {
 
 /// Where each of the two has at least two members that agree.
 fn first_list(seed: u64, size: usize) -> Option<usize> {
-    let mut random = Random::new(seed ^ 0x215_75, Stream::Mixture);
+    let mut random = Random::new(seed ^ 0x21575, Stream::Mixture);
     let choices = size.checked_sub(3).filter(|choices| *choices > 0)? as u64;
     random.chance(0.03).then(|| 2 + random.below(choices) as usize)
 }

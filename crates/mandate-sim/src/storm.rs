@@ -58,7 +58,7 @@ impl Setting {
         let mut random = Random::new(seed, Stream::Setting);
         let size = 3 + random.below(7) as usize;
         // A few groups are as large as they may be. They see less of the storm, since each instant costs more.
-        let mut large = Random::new(seed ^ 0x1A_26E, Stream::Setting);
+        let mut large = Random::new(seed ^ 0x1A26E, Stream::Setting);
         let large = large.chance(0.002).then(|| 10 + large.below(55) as usize);
         let size = large.unwrap_or(size);
         let interval = random.between(MS * 50, MS * 400);

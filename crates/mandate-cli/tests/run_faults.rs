@@ -92,7 +92,7 @@ fn a_wrapper_that_is_stopped_has_its_command_gone_before_the_next_leader_acts() 
 }
 
 /// Commands that have written times into `acts.PID`: file, first and last act, by the first.
-fn acts(group: &Group) -> Vec<(PathBuf, u64, u64)> {
+fn acted(group: &Group) -> Vec<(PathBuf, u64, u64)> {
     let files = std::fs::read_dir(group.directory.path()).unwrap().flatten();
     let files = files.filter(|it| it.file_name().to_string_lossy().starts_with("acts."));
     let read = |path: PathBuf| {
@@ -126,7 +126,7 @@ fn a_daemon_that_is_killed_with_its_wrapper_and_started_again_hands_over_to_nobo
         start(group, &format!("run{id}.log"), &["--api", &api, "--again"], script)
     };
     let wrapper = beside(&group, leader);
-    within(BOUND, "a command acts", || (!acts(&group).is_empty()).then_some(()));
+    within(BOUND, "a command acts", || (!acted(&group).is_empty()).then_some(()));
     let others: Vec<u32> = (1..=3).filter(|id| *id != leader).collect();
     let _wrappers: Vec<Running> = others.iter().map(|id| beside(&group, *id)).collect();
     // Its guard lets the command act until the hold is over.
@@ -139,11 +139,11 @@ fn a_daemon_that_is_killed_with_its_wrapper_and_started_again_hands_over_to_nobo
             let to = others.iter().find(|to| **to != id)?;
             let _ = group.http(id, "POST", "/v1/transfer", &format!("{{\"to\":\"p{to}\"}}"));
         }
-        (acts(&group).len() > 1).then_some(())
+        (acted(&group).len() > 1).then_some(())
     });
-    let first = acts(&group)[0].0.extension().unwrap().to_str().unwrap().to_owned();
+    let first = acted(&group)[0].0.extension().unwrap().to_str().unwrap().to_owned();
     gone(BOUND, &[&first]);
-    assert_one_at_a_time(&acts(&group));
+    assert_one_at_a_time(&acted(&group));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_wrapper_that_is_killed_and_started_again_starts_nothing_beside_what_still_a
     let script = "trap '' TERM; while :; do date +%s%N >> acts.$$; sleep 0.02; done";
     let start = |id: u32, args: &[&str]| run(&group, id, &[args, &["--again"]].concat(), script);
     let mut members: Vec<Running> = (1..=3).map(|id| start(id, &["--new"])).collect();
-    let commands = || acts(&group);
+    let commands = || acted(&group);
     for round in 1..=2 {
         within(BOUND, "a command acts", || (commands().len() >= round).then_some(()));
         let last = commands().last().unwrap().0.clone();

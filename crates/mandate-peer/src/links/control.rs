@@ -193,8 +193,11 @@ struct Attendant<'a> {
     is_told: bool,
     /// Where the other side listens, once it has opened there.
     door: Option<SocketAddr>,
-    knocking: Option<Pin<Box<dyn Future<Output = (SocketAddr, Knocked)> + Send>>>,
+    knocking: Option<Knocking>,
 }
+
+/// A knock under way: where, and what comes of it.
+type Knocking = Pin<Box<dyn Future<Output = (SocketAddr, Knocked)> + Send>>;
 
 /// What came of a knock.
 enum Knocked {

@@ -314,7 +314,10 @@ fn a_daemon_whose_topic_was_deleted_is_not_ready_and_says_why(broker: &Broker) {
     let directory = tempfile::tempdir().unwrap();
     let group = broker.name("deleted");
     let (_daemon, api) = daemon(broker, &group, directory.path(), 1);
-    within(BOUND, "it is ready", || (get(&api, "/readyz").0 == 200).then_some(()));
+    within(BOUND, "it leads", || {
+        text(mandate().args(["status", "--api", &api])).contains("LEADS 100").then_some(())
+    });
+    assert_eq!(get(&api, "/readyz").0, 200);
     let admin: AdminClient<DefaultClientContext> = client(broker).create().unwrap();
     let topic = format!("mandate-{group}");
     let options = AdminOptions::new();

@@ -244,3 +244,18 @@ fn a_lost_disk_that_is_taken_for_a_new_members_forgets_no_promise() {
     town.deliver(at(4));
     assert_eq!(town.leaders(at(5)), [1], "p2 is bound as if it had its disk");
 }
+
+#[test]
+fn a_claim_that_waits_for_a_lease_is_dropped_if_the_vote_is_in_doubt_by_then() {
+    let mut town = Town::new();
+    let bound = Promised { lease: LEASE, ..Promised::ADMITTED };
+    town.written.insert(1, bound);
+    town.start(1, &[1, 2, 3], false, at(0));
+    town.tell(1, Input::Claim { epoch: Term::new(1) }, at(0));
+    let member = town.members.get_mut(&1).unwrap();
+    let due = member.deadline().unwrap();
+    member.set_disputed(true);
+    let mut effects = Effects::new();
+    member.handle_timeout(due, &mut effects);
+    assert!(member.deadline().is_none_or(|next| next > due), "it would be busy with nothing else");
+}

@@ -255,6 +255,8 @@ impl Installation {
     }
 
     fn begin_claim(&mut self, epoch: Term, now: Instant, effects: &mut Effects<Effect>) {
+        // Whatever comes of it: what cannot be claimed now must not be due for ever.
+        self.wants = None;
         // Terms have run out: better no leader than a term used twice.
         let Some(above) = self.highest().next() else { return };
         if self.claim.is_some() || !epoch.is_plausible_after(self.highest()) {
@@ -269,7 +271,6 @@ impl Installation {
             self.wants = Some(epoch);
             return;
         }
-        self.wants = None;
         self.promise(term, (self.config.me, self.life), Duration::ZERO, now, effects);
         let is_sent = !self.config.keeps(Safeguard::GrowingPatience) || !self.patience.is_writing();
         self.claim = Some(Claim::new(term, is_sent, now));

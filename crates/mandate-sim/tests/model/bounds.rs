@@ -37,7 +37,7 @@ pub(crate) const FENCED_LONG: Space<fenced::Bounds> = Space {
     at_least: 2_200_000,
 };
 
-/// Two leases, so that a restarted member can wait one out, and one renewal: 1 190 467 states.
+/// Two leases, so that a restarted member can wait one out, and one renewal: 941 751 states.
 pub(crate) const LEASED_CRASH: Space<leased::Bounds> = Space {
     name: "leased, a crash",
     bounds: leased::Bounds {
@@ -48,7 +48,7 @@ pub(crate) const LEASED_CRASH: Space<leased::Bounds> = Space {
         resignations: 0,
         timeouts: 1,
     },
-    at_least: 1_150_000,
+    at_least: 930_000,
 };
 
 /// Two crashes within a lease and a half: 154 932 states.

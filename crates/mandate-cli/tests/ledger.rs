@@ -71,7 +71,6 @@ fn roles_on_kafka() {
     a_daemon_that_counts_differently_says_so_and_is_not_ready(&broker);
     a_daemon_whose_topic_was_deleted_is_not_ready_and_says_why(&broker);
     a_daemon_whose_static_name_was_taken_ends(&broker);
-    a_daemon_that_lost_its_static_name_while_it_was_stopped_goes_on_without(&broker);
     what_cannot_be_is_said_with_what_to_do(&broker);
 }
 
@@ -345,31 +344,6 @@ fn a_daemon_whose_static_name_was_taken_ends(broker: &Broker) {
     within(BOUND, "the second leads", || {
         text(mandate().args(["status", "--api", &other])).contains("LEADS 100").then_some(())
     });
-}
-
-/// Another has the name by now; but whoever was out of reach for a session cannot know whether that is so or it was only cut off, and has work
-/// to do.
-fn a_daemon_that_lost_its_static_name_while_it_was_stopped_goes_on_without(broker: &Broker) {
-    let directory = tempfile::tempdir().unwrap();
-    let group = broker.name("renamed");
-    let named = "protocol = 'classic'\ninstance = 'the one'";
-    let led = |api: &str, roles: &str| {
-        let status = text(mandate().args(["status", "--api", api]));
-        status.contains(&format!("LEADS {roles} of 100")).then_some(())
-    };
-    let (mut first, api) = daemon_with(broker, &group, directory.path(), 1, named);
-    within(BOUND, "it leads", || led(&api, "100"));
-    let pid = rustix::process::Pid::from_child(&first.0);
-    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
-    let stopped = std::time::Instant::now();
-    let (_second, other) = daemon_with(broker, &group, directory.path(), 2, named);
-    within(BOUND, "the second leads under that name", || led(&other, "100"));
-    // What it is told is another thing after a session of silence.
-    let session = humantime::parse_duration(broker.session).unwrap();
-    within(BOUND, "a session is over", || (stopped.elapsed() > session * 2).then_some(()));
-    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
-    within(BOUND, "they have a half each", || led(&api, "50").and(led(&other, "50")));
-    assert!(first.0.try_wait().unwrap().is_none(), "it goes on");
 }
 
 fn get(api: &str, path: &str) -> (u16, String) {

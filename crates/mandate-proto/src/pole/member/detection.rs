@@ -64,7 +64,9 @@ impl Member {
             // It was replaced, and does not know.
             let message = installation::Message::Refuse { term, promised: promised.term };
             effects.push(Effect::Send { to: from, message: Message::Installation(message) });
-        } else if matches!(self.phase, Phase::Waiting { .. } | Phase::Electing) {
+        } else if term >= self.followed
+            && matches!(self.phase, Phase::Waiting { .. } | Phase::Electing)
+        {
             // There is a leader; its claim will follow.
             self.phase = Phase::Awaiting { leader: from, until: now + self.patience() };
             self.select(selection::Input::Follow { epoch: term, leader: from }, now, effects);
@@ -74,16 +76,13 @@ impl Member {
     /// Whether a leader of this term can be followed: it is the highest on our disk. Not necessarily promised to that
     /// member: then another claim for it, perhaps ours, came to nothing. What counts is that no lower term can follow,
     /// also after a restart. Without a vote there is nothing to go by but what was heard: better to name the leader
-    /// that is heard than none.
+    /// that is heard than none. That may be a higher term than the one that it gets its vote back with.
     fn may_follow(&self, term: Term) -> bool {
-        if self.installation.has_vote() {
-            return self.installation.promised().term == term;
-        }
-        let following = match &self.phase {
-            Phase::Following(following) => following.term,
-            _ => self.suspected_in,
+        let is_known = match self.installation.has_vote() {
+            true => self.installation.promised().term == term,
+            false => term >= self.installation.highest(),
         };
-        term >= self.installation.highest().max(following)
+        is_known && term >= self.followed
     }
 
     pub(super) fn follow(
@@ -100,6 +99,7 @@ impl Member {
             self.quality.delivered.heard(leader, true, now);
         }
         self.quality.new_leader();
+        self.followed = self.followed.max(term);
         self.phase = Phase::Following(Box::new(following));
         if self.installation.is_claiming() {
             self.install(installation::Input::Resign, now, effects);

@@ -123,6 +123,8 @@ pub struct Member {
     quality: Quality,
     /// The term of the leader that was last suspected.
     suspected_in: Term,
+    /// The highest term of a leader that was followed.
+    followed: Term,
     life: Lifetime,
     mover: Option<Mover>,
     /// Who led last.
@@ -176,6 +178,7 @@ impl Member {
             schedule: Schedule::new(Label::default(), config.interval, now),
             quality: Quality::new(config.wanted),
             suspected_in: Term::NONE,
+            followed: Term::NONE,
             life: boot.lifetime,
             mover: config.moves.map(Mover::new),
             former: boot.stored.and_then(|promised| promised.to),

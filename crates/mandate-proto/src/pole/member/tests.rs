@@ -530,6 +530,16 @@ fn a_member_without_a_vote_names_the_leader_that_it_hears() {
     assert!(!subject.member.has_vote());
     subject.hear(2, heartbeat(4, 0));
     assert_eq!(subject.member.state(), State::Following { leader: p(3), term: Term::new(5) });
+    // Its vote comes back with what the others had promised when they were asked.
+    let promised = Promised { term: Term::new(4), to: Some(p(2)), ..Promised::ADMITTED };
+    for from in 2..=5 {
+        let (life, by) = (Lifetime::new(4), Lifetime::new(from.into()));
+        let report = installation::Message::Report { life, round: 0, by, promised: Some(promised) };
+        subject.hear(from, Message::Installation(report));
+    }
+    assert!(subject.member.has_vote());
+    subject.hear(2, heartbeat(4, 1));
+    assert_eq!(subject.member.state(), State::Following { leader: p(3), term: Term::new(5) });
 }
 
 #[test]

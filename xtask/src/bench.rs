@@ -15,7 +15,7 @@ use crate::{lockfile, tools};
 pub(crate) fn run() -> anyhow::Result<()> {
     let version = gungraun_version()?;
     tools::ensure_valgrind()?;
-    let runner = tools::ensure_gungraun_runner(&version)?;
+    let runner = tools::ensure_cargo_tool("gungraun-runner", &version)?;
     // The benchmarks read the variable while they are compiled: it must be set for the build.
     run_command(cargo(["bench", "--workspace", "--locked"]).env("GUNGRAUN_RUNNER", runner))
 }

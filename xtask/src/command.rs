@@ -21,6 +21,15 @@ pub(crate) fn cargo<'a>(args: impl IntoIterator<Item = &'a str>) -> Command {
     command.args(args).current_dir(root());
     // Would make clippy pass over the clippy.toml of each crate.
     command.env_remove("CLIPPY_CONF_DIR");
+    // What cargo says of this very package. Build scripts look at it (ring's does), and would run again after every change
+    // between this program and a shell.
+    let of_this_package =
+        |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(of_this_package) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

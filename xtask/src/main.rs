@@ -2,15 +2,22 @@
 //!
 //! They are a Rust program and not shell scripts so that a checkout and a Rust toolchain are all a
 //! contributor needs, and so that the continuous build and a contributor run the very same thing.
-//! It is compiled before anything else can be tested, hence no argument parser and almost no
+//! It is compiled before anything else can be tested, so it has no argument parser and almost no
 //! dependency: a cold `cargo xtask help` takes seconds.
 
 mod bench;
 mod command;
+mod deny;
+mod figures;
 mod lockfile;
+mod package;
 mod purity;
+mod readme;
+mod scratch;
+mod suite;
 mod test;
 mod tools;
+mod words;
 
 use std::process::ExitCode;
 
@@ -19,8 +26,16 @@ use anyhow::bail;
 const HELP: &str = "\
 cargo xtask <command>
 
-  test     format, lints, purity, documentation and all tests: what a change must pass
+  test     format, words, figures, lints, purity, documentation, all tests, and the README's first command, packages and features: what a
+           change must pass
+  quick    format, words, figures, lints, purity, and the tests that need no server and no root: minutes
   purity   show that the rules which keep mandate-proto free of clock, I/O and chance really bite
+  readme   build and run the README's first command
+  tests    all tests, those that only compute beside the others
+  package  pack every published crate and build it from its package alone
+  deny     check licences, sources and banned crates with cargo-deny, which is built first
+  words    find names with two meanings, and words that nobody searches for
+  figures  compare tables in the guides with the files that they come from
   bench    count the instructions of the benchmarks under valgrind
   help     this text
 ";
@@ -43,11 +58,18 @@ fn run(args: &[&str]) -> anyhow::Result<()> {
             print!("{HELP}");
             Ok(())
         }
-        ["test"] => test::run(),
+        ["test"] => test::all(),
+        ["quick"] => test::quick(),
+        ["readme"] => readme::run(),
+        ["tests"] => suite::run(|| Ok(())),
         ["purity"] => purity::run(),
+        ["package"] => package::run(),
+        ["deny"] => deny::run(),
+        ["words"] => words::run(),
+        ["figures"] => figures::run(),
         ["bench"] => bench::run(),
-        [known @ ("help" | "test" | "purity" | "bench"), ..] => {
-            bail!("`cargo xtask {known}` takes no arguments")
+        [known, ..] if HELP.contains(&format!("\n  {known} ")) => {
+            bail!("`cargo xtask {known}` does not take these arguments")
         }
         [unknown, ..] => bail!("no command is called `{unknown}`\n\n{HELP}"),
     }

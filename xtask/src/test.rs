@@ -1,17 +1,19 @@
-//! `cargo xtask test`: everything a change must pass, the quick steps first.
+//! `cargo xtask test`: everything a change must pass, the quick steps first. `cargo xtask quick`: what of it takes minutes and needs
+//! neither root nor servers.
 //!
 //! It stops at the first failure. Going on was rejected: one missing semicolon would fail four
 //! steps, and the reader would have to find the one that matters.
 
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 
 use crate::command::{cargo, run as run_command, shown};
-use crate::{purity, tools};
+use crate::{figures, package, purity, readme, suite, tools, words};
 
-struct Step {
+pub(crate) struct Step {
     name: &'static str,
     action: Action,
 }
@@ -25,9 +27,35 @@ enum Action {
     },
 }
 
-pub(crate) fn run() -> anyhow::Result<()> {
+/// `cargo xtask quick`.
+pub(crate) fn quick() -> anyhow::Result<()> {
+    let start = Instant::now();
+    let durations = each(quick_steps())?;
+    print!("\n{}", table(&durations, start.elapsed()));
+    Ok(())
+}
+
+/// `cargo xtask test`.
+pub(crate) fn all() -> anyhow::Result<()> {
+    let start = Instant::now();
+    let mut durations = each(programs())?;
+    // Servers are downloaded while the compiler works. If a check fails, their installation is still waited for: one that is
+    // broken off leaves the package manager in disorder.
+    let (checked, installed) = thread::scope(|scope| {
+        let installed = scope.spawn(|| each(servers()));
+        (each(checks()), installed.join())
+    });
+    durations.extend(checked?);
+    durations.extend(installed.map_err(|_| anyhow!("the installation of servers panicked"))??);
+    durations.extend(each(vec![call("tests", all_tests, "cargo xtask tests")])?);
+    print!("\n{}", table(&durations, start.elapsed()));
+    Ok(())
+}
+
+/// One after the other; how long each took.
+fn each(steps: Vec<Step>) -> anyhow::Result<Vec<(&'static str, Duration)>> {
     let mut durations = Vec::new();
-    for step in steps() {
+    for step in steps {
         let repeat = step.action.repeat();
         println!("==> {}: {repeat}", step.name);
         let start = Instant::now();
@@ -36,13 +64,47 @@ pub(crate) fn run() -> anyhow::Result<()> {
         println!("    {}: {}", step.name, seconds(duration));
         durations.push((step.name, duration));
     }
-    print!("\n{}", table(&durations));
-    Ok(())
+    Ok(durations)
 }
 
-fn steps() -> Vec<Step> {
-    let run = |name, command| Step { name, action: Action::Run(command) };
-    let call = |name, call, repeat| Step { name, action: Action::Call { call, repeat } };
+fn step(name: &'static str, command: Command) -> Step {
+    Step { name, action: Action::Run(command) }
+}
+
+fn call(name: &'static str, call: fn() -> anyhow::Result<()>, repeat: &'static str) -> Step {
+    Step { name, action: Action::Call { call, repeat } }
+}
+
+fn quick_steps() -> Vec<Step> {
+    // The runtime's tests wait, but for nothing that has to be installed.
+    let names = suite::COMPUTING.into_iter().chain(["mandate-runtime"]);
+    let packages = names.flat_map(|name| ["--package", name]);
+    let tests = cargo(["test", "--locked"].into_iter().chain(packages));
+    vec![
+        call(
+            "tools",
+            tools::ensure_rustfmt_and_clippy,
+            "cargo fmt --version && cargo clippy --version",
+        ),
+        step("format", format()),
+        call("words", words::run, "cargo xtask words"),
+        call("figures", figures::run, "cargo xtask figures"),
+        step("lints", lints()),
+        call("purity", purity::run, "cargo xtask purity"),
+        step("tests", tests),
+    ]
+}
+
+fn format() -> Command {
+    cargo(["fmt", "--all", "--check"])
+}
+
+fn lints() -> Command {
+    cargo("clippy --workspace --all-targets --locked -- -D warnings".split_ascii_whitespace())
+}
+
+/// What the checks need.
+fn programs() -> Vec<Step> {
     vec![
         call(
             "tools",
@@ -56,15 +118,37 @@ fn steps() -> Vec<Step> {
             "bash --version && python3 --version && node --version",
         ),
         call("c compiler", tools::ensure_c_compiler, "make --version && gcc --version"),
-        run("format", cargo(["fmt", "--all", "--check"])),
-        run(
-            "lints",
-            cargo(
-                "clippy --workspace --all-targets --locked -- -D warnings".split_ascii_whitespace(),
-            ),
-        ),
+    ]
+}
+
+fn checks() -> Vec<Step> {
+    vec![
+        step("format", format()),
+        call("words", words::run, "cargo xtask words"),
+        call("figures", figures::run, "cargo xtask figures"),
+        step("lints", lints()),
         call("purity", purity::run, "cargo xtask purity"),
-        run("documentation", documentation()),
+        step("documentation", documentation()),
+    ]
+}
+
+/// All tests, and beside them what compiles the same crates in yet other ways.
+fn all_tests() -> anyhow::Result<()> {
+    suite::run(|| each(builds()).map(drop))
+}
+
+fn builds() -> Vec<Step> {
+    let repeat = "cargo check -p mandate-election --no-default-features --features FEATURE";
+    vec![
+        call("readme", readme::run, "cargo xtask readme"),
+        call("package", package::run, "cargo xtask package"),
+        call("features", features, repeat),
+    ]
+}
+
+/// What the tests need besides.
+fn servers() -> Vec<Step> {
+    vec![
         call("browser", tools::ensure_chromium, "chromium --version && chromedriver --version"),
         call(
             "postgresql",
@@ -84,23 +168,25 @@ fn steps() -> Vec<Step> {
             tools::ensure_openapi_validator,
             "ls target/openapi-validator/openapi_spec_validator",
         ),
-        run("tests", tests()),
     ]
 }
 
-fn tests() -> Command {
-    let mut command = cargo(["test", "--workspace", "--locked"]);
-    // Most of the time tests of real processes and servers wait: for leases, sessions, elections.
-    if std::env::var_os("RUST_TEST_THREADS").is_none() {
-        command.env("RUST_TEST_THREADS", "4");
-    }
+fn documentation() -> Command {
+    // With examples, cargo unites the features of dependencies as it does for the lints, and checks none of them again.
+    let mut command = cargo(["doc", "--workspace", "--no-deps", "--lib", "--examples", "--locked"]);
+    command.env("RUSTDOCFLAGS", "-D warnings");
     command
 }
 
-fn documentation() -> Command {
-    let mut command = cargo(["doc", "--workspace", "--no-deps", "--locked"]);
-    command.env("RUSTDOCFLAGS", "-D warnings");
-    command
+/// The library with each feature alone, as users choose them: in the workspace all are on.
+fn features() -> anyhow::Result<()> {
+    for feature in ["peer", "sqlite", "postgres", "mysql", "kafka"] {
+        let mut check = cargo(["check", "--locked", "--quiet", "--package", "mandate-election"]);
+        check.args(["--no-default-features", "--features", feature]);
+        check.env("RUSTFLAGS", "-D warnings").env("CARGO_TARGET_DIR", "target/features");
+        run_command(&mut check)?;
+    }
+    Ok(())
 }
 
 impl Action {
@@ -123,8 +209,8 @@ fn failure(name: &str, repeat: &str) -> String {
     format!("step `{name}` failed\n  to repeat it: {repeat}\n  reason")
 }
 
-fn table(durations: &[(&str, Duration)]) -> String {
-    let total = durations.iter().map(|(_, duration)| *duration).sum();
+/// The total is less than the sum where steps ran side by side.
+fn table(durations: &[(&str, Duration)], total: Duration) -> String {
     let mut table = String::new();
     for (name, duration) in durations.iter().chain([&("all passed", total)]) {
         table += &format!("{name:<14}{:>10}\n", seconds(*duration));
@@ -141,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_has_a_line_for_each_step_and_one_for_the_sum() {
+    fn the_table_has_a_line_for_each_step_and_one_for_the_total() {
         let durations =
             [("format", Duration::from_millis(1_250)), ("tests", Duration::from_secs(100))];
         let expected = "\
@@ -149,6 +235,6 @@ format             1.2 s
 tests            100.0 s
 all passed       101.2 s
 ";
-        assert_eq!(table(&durations), expected);
+        assert_eq!(table(&durations, Duration::from_millis(101_230)), expected);
     }
 }

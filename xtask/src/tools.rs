@@ -219,27 +219,25 @@ fn is_root() -> bool {
     output(Command::new("id").arg("-u")).is_ok_and(|id| id.stdout.trim_ascii() == b"0")
 }
 
-/// The program that drives valgrind for the benchmarks, of exactly this version; its path.
-pub(crate) fn ensure_gungraun_runner(version: &str) -> anyhow::Result<PathBuf> {
+/// A program of a crate of this name, of exactly this version, under `target/`; its path.
+pub(crate) fn ensure_cargo_tool(name: &str, version: &str) -> anyhow::Result<PathBuf> {
     let directory = root().join("target/tools");
-    let runner =
-        directory.join("bin/gungraun-runner").with_extension(std::env::consts::EXE_EXTENSION);
+    let program = directory.join("bin").join(name).with_extension(std::env::consts::EXE_EXTENSION);
     let has_version = || {
-        output(Command::new(&runner).arg("--version")).is_ok_and(|shown| {
-            shown.stdout.trim_ascii() == format!("gungraun-runner {version}").as_bytes()
-        })
+        output(Command::new(&program).arg("--version"))
+            .is_ok_and(|shown| shown.stdout.trim_ascii() == format!("{name} {version}").as_bytes())
     };
     if !has_version() {
-        let mut add = cargo(["install", "gungraun-runner", "--locked", "--version"]);
+        let mut add = cargo(["install", name, "--locked", "--version"]);
         // Forced: cargo believes its own list even when the program is gone or broken.
         add.arg(version).arg("--force");
         add.arg("--root").arg(&directory);
         install(&mut add)?;
         if !has_version() {
-            bail!("{} is not of version {version}", runner.display());
+            bail!("{} is not of version {version}", program.display());
         }
     }
-    Ok(runner)
+    Ok(program)
 }
 
 fn install(command: &mut Command) -> anyhow::Result<()> {

@@ -4,15 +4,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, value_parser};
+use mandate::Start;
 use mandate_proto::identity::MemberId;
 use mandate_proto::oracle::Oracle;
-use mandate_runtime::Start;
 
 use crate::certs::CertsArgs;
 use crate::client::ApiArgs;
 use crate::demo::DemoArgs;
 use crate::ledger::ReachArgs;
-use crate::mutants::MutantName;
 use crate::output::Format;
 use crate::run::{BecomeArgs, GuardArgs, RunArgs};
 use crate::sql::{SqlCommand, WhereArgs};
@@ -61,23 +60,23 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: OracleCommand,
     },
-    /// Run the protocols through the simulator: faults, then healing, many seeds.
-    Sim(SimArgs),
-    /// Reproduce the papers' experiments, with what was measured beside what they say.
-    Lab {
-        #[command(subcommand)]
-        command: LabCommand,
-    },
+    /// Run the protocols through the simulator: faults, then healing, many seeds (mandate-lab).
+    #[command(disable_help_flag = true)]
+    Sim(LabArgs),
+    /// Experiments: conformance, chaos, failover, the papers' evaluations (mandate-lab).
+    #[command(disable_help_flag = true)]
+    Lab(LabArgs),
     Init(InitArgs),
     Certs(CertsArgs),
     /// Run a member of a group: the daemon.
     Node(NodeArgs),
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     #[command(hide = true)]
     Guard(GuardArgs),
     #[command(hide = true)]
     Become(BecomeArgs),
     /// Have the best member lead in a cluster that has elections of its own: etcd.
+    #[cfg(feature = "steer")]
     Steer {
         #[command(subcommand)]
         command: crate::steer::SteerCommand,
@@ -237,28 +236,12 @@ pub(crate) struct RankArgs {
     pub(crate) leader: Option<MemberId>,
 }
 
-/// What the simulator can run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Protocol {
-    /// NFD-L: a leader election as a failure detector.
-    #[default]
-    NfdL,
-    /// Terms by a quorum of promises, and leases.
-    Installation,
-    /// Election by score, whole: detection, selection, installation, moves.
-    Pole,
-    /// Election on a database: registers, conditional writes, leases.
-    Registers,
-    /// A role on a database: the same, with preferences that change.
-    RegistersRole,
-    /// Election on a database that loses rows, and writes that it has acknowledged.
-    RegistersLosses,
-    /// Roles on a ledger, exclusive: claims, renewals, a barrier.
-    Neli,
-    /// Roles on a ledger, non-exclusive: no role without a leader for long.
-    NeliOverlap,
-    /// Roles on a ledger, exclusive, with members whose layouts differ.
-    NeliLayouts,
+/// Words for `mandate-lab`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LabArgs {
+    /// What `mandate-lab` is asked to do; `--help` says what it can.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    pub(crate) args: Vec<std::ffi::OsString>,
 }
 
 /// Set up a group on this host, to try things with.
@@ -282,7 +265,7 @@ pub(crate) struct InitArgs {
 
 #[derive(Debug, clap::Args)]
 // Not wrapped: what is wrapped inside a comment of TOML cannot be copied.
-#[command(after_help = crate::node::EXAMPLE, term_width = 0)]
+#[command(after_help = mandate::config::EXAMPLE, term_width = 0)]
 pub(crate) struct NodeArgs {
     /// The member's configuration.
     #[arg(long, value_name = "FILE")]
@@ -295,23 +278,23 @@ pub(crate) struct NodeArgs {
 
 /// What a member starts from.
 #[derive(Debug, clap::Args)]
-pub(crate) struct StartArgs {
+pub struct StartArgs {
     /// The member takes part for the first time. The first start of a group needs all of its members: nobody votes before
     /// all have answered each other once.
     #[arg(long, conflicts_with_all = ["lost", "members_changed"])]
-    pub(crate) new: bool,
+    pub new: bool,
     /// The member has lost its disk: it asks all others what it may have promised, and has no vote until
     /// they have answered.
     #[arg(long, conflicts_with = "members_changed")]
-    pub(crate) lost: bool,
+    pub lost: bool,
     /// The list of members, or the guarantee, was changed at all members while all were stopped, or this member was added
     /// by that: it asks all others what they have promised, and has no vote until they have answered.
     #[arg(long)]
-    pub(crate) members_changed: bool,
+    pub members_changed: bool,
 }
 
 impl StartArgs {
-    pub(crate) fn start(&self) -> Start {
+    pub fn start(&self) -> Start {
         match (self.new, self.lost, self.members_changed) {
             (true, _, _) => Start::New,
             (_, true, _) => Start::Lost,
@@ -349,104 +332,12 @@ pub(crate) struct TransferArgs {
     pub(crate) to: MemberId,
 }
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct SimArgs {
-    /// What to run.
-    #[arg(long, value_enum, default_value_t, value_name = "NAME")]
-    pub(crate) protocol: Protocol,
-    /// How many seeds to run.
-    #[arg(
-        long, default_value_t = 1000, value_name = "N", conflicts_with = "seed",
-        value_parser = value_parser!(u64).range(1..)
-    )]
-    pub(crate) seeds: u64,
-    /// The first of them.
-    #[arg(long, default_value_t = 0, value_name = "SEED", conflicts_with = "seed")]
-    pub(crate) first: u64,
-    /// Run this one seed.
-    #[arg(long, value_parser = value_parser!(u64).range(..u64::MAX), value_name = "SEED")]
-    pub(crate) seed: Option<u64>,
-    /// Print everything that happens in it.
-    #[arg(long, requires = "seed")]
-    pub(crate) trace: bool,
-    /// Stop after this many failures.
-    #[arg(long, default_value_t = 5, value_parser = value_parser!(u32).range(1..), value_name = "N")]
-    pub(crate) max_failures: u32,
-    /// Threads to run on; all cores unless told otherwise.
-    #[arg(long, value_parser = value_parser!(u16).range(1..=256), value_name = "N")]
-    pub(crate) threads: Option<u16>,
-    /// Put a known bug back, to see the simulator catch it.
-    #[arg(long, value_enum, value_name = "BUG")]
-    pub(crate) mutant: Option<MutantName>,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum LabCommand {
-    /// The evaluation of NFD-L, beside the paper's Table 1, and three detectors with bursts.
-    NfdL(LabArgs),
-    /// How long a real group is without a leader, and whether two ever act at once.
-    Failover(crate::groups::FailoverArgs),
-    /// Show that an engine keeps its promises: real processes, killed, stopped, cut off.
-    Conformance(crate::groups::ConformanceArgs),
-    /// What a group costs that does nothing but stand by.
-    Idle(crate::groups::IdleArgs),
-    /// A wide-area network on this machine, for any program: distances, loss, cuts.
-    Wan {
-        #[command(subcommand)]
-        command: crate::wan::WanCommand,
-    },
-    /// A real group on such a network, with everything that goes wrong.
-    Chaos(crate::groups::ChaosArgs),
-    /// How fast and how surely a real group notices that its leader is dead, on the NFD-L paper's link.
-    Quality(crate::groups::QualityArgs),
-    /// What people elect leaders with today, struck and measured in the same way.
-    Rival(crate::rivals::RivalArgs),
-    /// What steering brings to etcd, over three data centres.
-    Steer(crate::steer::trial::TrialArgs),
-    /// The evaluation of POLE: a replicated service over wide-area links, led by whom scores elect.
-    Pole(crate::pole::PoleArgs),
-    /// How a replicated service fares while leadership moves, and beside etcd.
-    Service(crate::service::ServiceArgs),
-    /// Whether what clients of a replicated service see under faults can have happened.
-    Histories(crate::histories::HistoriesArgs),
-    /// The replicated key-value service that `pole` strikes: run a member, or ask one.
-    Kv {
-        #[command(subcommand)]
-        command: mandate_openraft::service::program::Command,
-    },
-    /// Members of a rival: one process of `rival`.
-    #[command(hide = true)]
-    Crowd(crate::rivals::CrowdArgs),
-    /// A member that acts while it leads: one process of `failover` and `conformance`.
-    #[command(hide = true)]
-    Actor(crate::groups::ActorArgs),
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct LabArgs {
-    /// Where report, plot, figures and traces go; made if it is not there.
-    #[arg(long, default_value = "lab-nfd-l", value_name = "DIR")]
-    pub(crate) out: PathBuf,
-    /// Runs without a crash, for accuracy.
-    #[arg(long, default_value_t = 6, value_parser = value_parser!(u64).range(1..=1000), value_name = "N")]
-    pub(crate) runs: u64,
-    /// Length of each, in simulated time.
-    #[arg(long, value_parser = run_length, default_value = "1h", value_name = "TIME")]
-    pub(crate) length: Duration,
-    /// Cycles of crash and recovery, for speed.
-    #[arg(long, default_value_t = 10, value_parser = value_parser!(u64).range(1..=10000), value_name = "N")]
-    pub(crate) cycles: u64,
-    /// Everything random comes from it.
-    #[arg(long, default_value_t = 1, value_name = "SEED")]
-    pub(crate) seed: u64,
-}
-
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|error| format!("{error}; durations are written 330ms, 1s, 1h"))
 }
 
-pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
+pub fn positive_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("it must be longer than zero".into()),
         duration => Ok(duration),
@@ -465,15 +356,6 @@ fn variance(text: &str) -> Result<f64, String> {
         Ok(variance) if (0.0..=1e18).contains(&variance) => Ok(variance),
         _ => Err("a variance is a number from 0 to 1e18, in milliseconds squared".into()),
     }
-}
-
-fn run_length(text: &str) -> Result<Duration, String> {
-    let length = duration(text)?;
-    let (least, most) = (Duration::from_secs(60), Duration::from_secs(7 * 86_400));
-    if (least..=most).contains(&length) {
-        return Ok(length);
-    }
-    Err("a run lasts from 1min to 7days".into())
 }
 
 /// A command without what is hidden: completions would offer that.
@@ -502,10 +384,10 @@ mod tests {
         let bash = clap_complete::Shell::Bash;
         clap_complete::generate(bash, &mut visible(&Args::command()), "mandate", &mut script);
         let script = String::from_utf8(script).unwrap();
-        for hidden in ["become", "guard", "crowd"] {
+        for hidden in ["become", "guard"] {
             assert!(!script.contains(hidden), "{hidden}");
         }
-        for shown in ["transfer", "--token-file", "conformance"] {
+        for shown in ["transfer", "--token-file", "completions"] {
             assert!(script.contains(shown), "{shown}");
         }
     }
@@ -532,7 +414,14 @@ mod tests {
         let mut command = Args::command();
         command.build();
         let node = command.find_subcommand_mut("node").unwrap().render_help().to_string();
-        assert!(node.contains(crate::node::EXAMPLE), "{node}");
+        assert!(node.contains(mandate::config::EXAMPLE), "{node}");
+    }
+
+    #[cfg(feature = "steer")]
+    #[test]
+    fn a_comment_behind_a_command_in_a_help_text_is_not_wrapped() {
+        let mut command = Args::command();
+        command.build();
         let steer = command.find_subcommand_mut("steer").unwrap();
         let etcd = steer.find_subcommand_mut("etcd").unwrap().render_help().to_string();
         let line =
@@ -550,6 +439,5 @@ mod tests {
         assert_eq!(duration("330ms"), Ok(Duration::from_millis(330)));
         assert!(duration("fast").unwrap_err().contains("written 330ms"));
         assert!(positive_duration("0s").is_err());
-        assert!(run_length("1s").is_err());
     }
 }

@@ -34,30 +34,30 @@ use crate::output::{self, Format};
 /// Run it again for what is missing; what is there is kept. Members that run use new files without a restart. A certificate alone
 /// makes no member: all members have one list, which is changed while all are stopped (docs/peer.md#changing-the-members).
 #[derive(Debug, clap::Args)]
-pub(crate) struct CertsArgs {
+pub struct CertsArgs {
     /// The group's name: small letters, digits and hyphens.
     #[arg(long)]
-    pub(crate) group: String,
+    pub group: String,
     /// Where to put them.
     #[arg(long, default_value = "certs", value_name = "DIRECTORY")]
-    pub(crate) dir: PathBuf,
+    pub dir: PathBuf,
     /// How many days certificates are valid; the authority, ten times as long.
     #[arg(long, default_value_t = 365)]
-    pub(crate) days: u32,
+    pub days: u32,
     /// Make new certificates for these members even if they have some.
     #[arg(long)]
-    pub(crate) renew: bool,
+    pub renew: bool,
     #[command(flatten)]
-    pub(crate) rotation: RotationArgs,
+    pub rotation: RotationArgs,
     /// The members, such as p1 p2 p3.
     #[arg(required_unless_present_any = ["rotate_ca", "retire_ca"], value_name = "MEMBER")]
-    pub(crate) members: Vec<MemberId>,
+    pub members: Vec<MemberId>,
 }
 
 /// A change of the authority.
 #[derive(Debug, Default, clap::Args)]
 #[group(multiple = false)]
-pub(crate) struct RotationArgs {
+pub struct RotationArgs {
     /// Make a new authority, and believe both for now.
     #[arg(long)]
     rotate_ca: bool,
@@ -67,7 +67,7 @@ pub(crate) struct RotationArgs {
 }
 
 #[derive(Serialize)]
-pub(crate) struct Document {
+pub struct Document {
     authority: PathBuf,
     members: Vec<MemberDocument>,
 }
@@ -80,7 +80,7 @@ struct MemberDocument {
     made: bool,
 }
 
-pub(crate) fn run(args: &CertsArgs, format: Format) -> anyhow::Result<Exit> {
+pub fn run(args: &CertsArgs, format: Format) -> anyhow::Result<Exit> {
     let (document, made_authority) = make(args)?;
     match format {
         Format::Json => output::print_json(&document)?,
@@ -90,11 +90,7 @@ pub(crate) fn run(args: &CertsArgs, format: Format) -> anyhow::Result<Exit> {
 }
 
 /// Certificates for a group that lives for a while on this host: below `directory`, where its configurations look for them.
-pub(crate) fn make_for_a_day(
-    group: &str,
-    directory: &Path,
-    members: &[MemberId],
-) -> anyhow::Result<()> {
+pub fn make_for_a_day(group: &str, directory: &Path, members: &[MemberId]) -> anyhow::Result<()> {
     make(&CertsArgs {
         group: group.into(),
         dir: directory.join("certs"),
@@ -107,7 +103,7 @@ pub(crate) fn make_for_a_day(
 }
 
 /// Makes what is missing; what there is then, and whether the authority is new.
-pub(crate) fn make(args: &CertsArgs) -> anyhow::Result<(Document, bool)> {
+pub fn make(args: &CertsArgs) -> anyhow::Result<(Document, bool)> {
     check_name(&args.group)?;
     let made = fs::create_dir_all(&args.dir);
     made.with_context(|| format!("could not make {}", args.dir.display()))?;
@@ -273,6 +269,6 @@ fn text(document: &Document, made_authority: bool, args: &CertsArgs) -> String {
         }
         RotationArgs { .. } => "",
     };
-    text + "\nGive each member ca.pem and its own two files. Keep ca.key to yourself: whoever has it can\n\
+    text + "\nGive each member ca.pem and its own two files. Keep ca.key to yourself: anyone who has it can\n\
             make members."
 }

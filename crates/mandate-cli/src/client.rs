@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ORDER_PATIENCE: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct ApiArgs {
+pub struct ApiArgs {
     /// The `api` address of the daemon; http:// or https:// may stand before it.
     #[arg(long, env = "MANDATE_API", default_value = "127.0.0.1:8101", value_name = "HOST:PORT")]
     api: Address,
@@ -67,14 +67,14 @@ impl FromStr for Address {
 }
 
 /// A daemon to ask.
-pub(crate) struct Client {
+pub struct DaemonClient {
     agent: ureq::Agent,
     base: String,
     authorization: Option<String>,
 }
 
-impl Client {
-    pub(crate) fn new(args: &ApiArgs) -> anyhow::Result<Self> {
+impl DaemonClient {
+    pub fn new(args: &ApiArgs) -> anyhow::Result<Self> {
         let Address { is_https, place } = &args.api;
         // Whoever names an authority does not want the token to travel in the clear.
         let is_https = is_https.unwrap_or(args.ca.is_some());
@@ -88,7 +88,7 @@ impl Client {
             config = config.tls_config(trust(ca)?);
         }
         let token = args.token_file.as_deref().map(read_token).transpose()?;
-        Ok(Client {
+        Ok(DaemonClient {
             agent: config.build().into(),
             base: format!("{scheme}://{place}"),
             authorization: token.map(|token| format!("Bearer {token}")),
@@ -96,27 +96,27 @@ impl Client {
     }
 
     /// A daemon on this host, that wants nothing.
-    pub(crate) fn on_loopback(api: SocketAddr) -> Self {
+    pub fn on_loopback(api: SocketAddr) -> Self {
         let config = agent_config().build();
-        Client { agent: config.into(), base: format!("http://{api}"), authorization: None }
+        DaemonClient { agent: config.into(), base: format!("http://{api}"), authorization: None }
     }
 
-    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         serde_json::from_str(&self.page(path)?)
             .context("the answer is not that of a mandate daemon")
     }
 
     /// An answer as it is.
-    pub(crate) fn page(&self, path: &str) -> anyhow::Result<String> {
+    pub fn page(&self, path: &str) -> anyhow::Result<String> {
         self.answer(self.ask(path, Some(PATIENCE)))
     }
 
     /// Orders may have to wait until commands beside the daemon have ended.
-    pub(crate) fn post(&self, path: &str, body: &impl Serialize) -> anyhow::Result<()> {
+    pub fn post(&self, path: &str, body: &impl Serialize) -> anyhow::Result<()> {
         self.send(self.agent.post(format!("{}{path}", self.base)), body, ORDER_PATIENCE)
     }
 
-    pub(crate) fn put(&self, path: &str, body: &impl Serialize) -> anyhow::Result<()> {
+    pub fn put(&self, path: &str, body: &impl Serialize) -> anyhow::Result<()> {
         self.send(self.agent.put(format!("{}{path}", self.base)), body, PATIENCE)
     }
 
@@ -133,7 +133,7 @@ impl Client {
     }
 
     /// The code and text of an answer, within a bound.
-    pub(crate) fn exchange(
+    pub fn exchange(
         &self,
         patience: Duration,
         method: &str,
@@ -156,7 +156,7 @@ impl Client {
     }
 
     /// The lines of an answer that does not end.
-    pub(crate) fn lines(
+    pub fn lines(
         &self,
         path: &str,
     ) -> anyhow::Result<impl Iterator<Item = std::io::Result<String>>> {
@@ -200,7 +200,7 @@ impl Client {
     }
 
     /// Why there is no answer. Something that answers in another way is not absent.
-    pub(crate) fn unreached(&self, error: ureq::Error) -> anyhow::Error {
+    pub fn unreached(&self, error: ureq::Error) -> anyhow::Error {
         let what = match &error {
             error if tls_error(error).is_some() => tls_error(error).map(tls_failure),
             ureq::Error::Protocol(_) => Some(
@@ -224,7 +224,7 @@ impl Client {
 }
 
 /// The TLS error that a request failed with, if it was one. An error of the handshake comes inside an I/O error.
-pub(crate) fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
+pub fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
     match error {
         ureq::Error::Rustls(error) => Some(error),
         ureq::Error::Io(error) => error.get_ref()?.downcast_ref(),

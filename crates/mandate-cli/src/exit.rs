@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub enum Exit {
     /// All is well.
     Success,
     /// Something failed: a file, an argument's meaning, an output.

@@ -68,24 +68,24 @@ pub(crate) fn make(args: &InitArgs, election: &str) -> anyhow::Result<Vec<String
 }
 
 /// What may be left out of a configuration, written out: the usual detection, and how the group elects.
-pub(crate) fn tables(election: &str) -> String {
+pub fn tables(election: &str) -> String {
     format!("[detection]\ninterval = \"330ms\"\nwithin = \"1s\"\n\n[election]\n{election}")
 }
 
 /// What is in a member's configuration.
-pub(crate) struct MemberFile<'a> {
-    pub(crate) group: &'a str,
-    pub(crate) me: MemberId,
-    pub(crate) listen: SocketAddr,
-    pub(crate) api: SocketAddr,
-    pub(crate) peers: Vec<(MemberId, String)>,
+pub struct MemberFile<'a> {
+    pub group: &'a str,
+    pub me: MemberId,
+    pub listen: SocketAddr,
+    pub api: SocketAddr,
+    pub peers: Vec<(MemberId, String)>,
     /// Everything that may be left out.
-    pub(crate) tables: &'a str,
+    pub tables: &'a str,
 }
 
 impl MemberFile<'_> {
     /// Writes it into a directory that has the certificates; where it is then.
-    pub(crate) fn write(&self, directory: &Path) -> anyhow::Result<PathBuf> {
+    pub fn write(&self, directory: &Path) -> anyhow::Result<PathBuf> {
         let path = directory.join(format!("{}.toml", self.me));
         anyhow::ensure!(
             !path.exists(),
@@ -98,7 +98,7 @@ impl MemberFile<'_> {
     }
 
     /// Its text.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let MemberFile { group, me, listen, api, peers, tables } = self;
         let peers: String =
             peers.iter().map(|(id, address)| format!("{id} = \"{address}\"\n")).collect();

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Context;
 
 /// Opens a file to read from.
-pub(crate) fn open(path: &Path) -> anyhow::Result<Box<dyn Read>> {
+pub fn open(path: &Path) -> anyhow::Result<Box<dyn Read>> {
     if path.as_os_str() == "-" {
         return Ok(Box::new(io::stdin().lock()));
     }
@@ -16,7 +16,7 @@ pub(crate) fn open(path: &Path) -> anyhow::Result<Box<dyn Read>> {
 }
 
 /// Reads a whole text of up to `limit` bytes.
-pub(crate) fn read_text(path: &Path, limit: u64) -> anyhow::Result<String> {
+pub fn read_text(path: &Path, limit: u64) -> anyhow::Result<String> {
     let mut text = String::new();
     let read = open(path)?.take(limit + 1).read_to_string(&mut text);
     read.with_context(|| format!("cannot read {} as text", path.display()))?;

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use anyhow::Context;
 
 use crate::args::{AskArgs, ExplainArgs, TransferArgs};
-use crate::client::{ApiArgs, Client};
+use crate::client::{ApiArgs, DaemonClient};
 use crate::exit::Exit;
 use crate::ledger::{RoleMapDocument, show as ledger};
 use crate::node::chronicle::EventDocument;
@@ -20,7 +20,7 @@ pub(crate) fn status(args: &AskArgs, format: Format) -> anyhow::Result<Exit> {
     if let Some(address) = args.database.address()? {
         return show::status(&address, &args.database, format);
     }
-    let status: StatusDocument = Client::new(&args.api)?.get("/v1/status")?;
+    let status: StatusDocument = DaemonClient::new(&args.api)?.get("/v1/status")?;
     match format {
         Format::Json => output::print_json(&status)?,
         Format::Text => output::print(status_text(&status))?,
@@ -46,7 +46,11 @@ fn status_text(status: &StatusDocument) -> String {
     if let Some(left) = status.lease_remaining_ms {
         text += &format!("; the lease lasts {left:.0} ms more");
     }
-    text += &format!("\n\n  guarantee   {}\n  oracle      {}\n", status.guarantee, status.oracle);
+    text += "\n\n";
+    if let Some(value) = &status.value {
+        text += &format!("  value       {}\n", output::indented(value));
+    }
+    text += &format!("  guarantee   {}\n  oracle      {}\n", status.guarantee, status.oracle);
     for (name, value) in &status.figures {
         text += &format!("  {name:<11} {value}\n");
     }
@@ -54,9 +58,14 @@ fn status_text(status: &StatusDocument) -> String {
         text += &format!("  no candidate: it {reason}\n");
     }
     for peer in &status.members {
-        let time = peer.round_trip_ms.map_or("unknown".into(), |time| format!("{time:.2} ms"));
-        let answers = if peer.suspected { "does not answer" } else { "answers" };
-        text += &format!("\n  {:<5} {answers:<16} round trip {time}", peer.id);
+        let answers = match peer.suspected {
+            Some(true) => "does not answer",
+            Some(false) => "answers",
+            None => "",
+        };
+        let time = peer.round_trip_ms.map(|time| format!("round trip {time:.2} ms"));
+        let line = format!("\n  {:<5} {answers:<16} {}", peer.id, time.unwrap_or_default());
+        text += line.trim_end();
         if let Some(trouble) = &peer.trouble {
             text += &format!("\n        {trouble}");
         }
@@ -94,7 +103,7 @@ pub(crate) fn history(args: &AskArgs, format: Format) -> anyhow::Result<Exit> {
     if let Some(address) = args.database.address()? {
         return show::history(&address, &args.database, format);
     }
-    let elections: Vec<ElectionDocument> = Client::new(&args.api)?.get("/v1/elections")?;
+    let elections: Vec<ElectionDocument> = DaemonClient::new(&args.api)?.get("/v1/elections")?;
     match format {
         Format::Json => output::print_json(&elections)?,
         Format::Text if elections.is_empty() => output::print("no election has ended yet")?,
@@ -131,7 +140,7 @@ pub(crate) fn explain(args: &ExplainArgs, format: Format) -> anyhow::Result<Exit
     if let Some(address) = database.address()? {
         return show::explain(&address, database, args.term, format);
     }
-    let elections: Vec<ElectionDocument> = Client::new(api)?.get("/v1/elections")?;
+    let elections: Vec<ElectionDocument> = DaemonClient::new(api)?.get("/v1/elections")?;
     let wanted = |election: &&ElectionDocument| args.term.is_none_or(|term| election.term == term);
     let election = elections.iter().find(wanted).context(match args.term {
         Some(term) => {
@@ -201,7 +210,7 @@ pub(crate) fn observe(args: &AskArgs, format: Format) -> anyhow::Result<Exit> {
         return show::observe(&address, &args.database, format);
     }
     let args = &args.api;
-    for line in Client::new(args)?.lines("/v1/events")? {
+    for line in DaemonClient::new(args)?.lines("/v1/events")? {
         let line = line.context("the daemon has gone")?;
         let Some(data) = line.strip_prefix("data: ") else { continue };
         let event: EventDocument =
@@ -215,14 +224,14 @@ pub(crate) fn observe(args: &AskArgs, format: Format) -> anyhow::Result<Exit> {
 }
 
 pub(crate) fn resign(args: &ApiArgs) -> anyhow::Result<Exit> {
-    Client::new(args)?.post("/v1/resign", &serde_json::json!({}))?;
+    DaemonClient::new(args)?.post("/v1/resign", &serde_json::json!({}))?;
     output::print("given back; the others elect")?;
     Ok(Exit::Success)
 }
 
 pub(crate) fn transfer(args: &TransferArgs) -> anyhow::Result<Exit> {
     let to = args.to.to_string();
-    Client::new(&args.api)?.post("/v1/transfer", &serde_json::json!({ "to": to }))?;
+    DaemonClient::new(&args.api)?.post("/v1/transfer", &serde_json::json!({ "to": to }))?;
     output::print(format!("handed over to {to}"))?;
     Ok(Exit::Success)
 }

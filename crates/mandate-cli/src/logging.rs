@@ -10,7 +10,7 @@ use crate::output;
 const VARIABLE: &str = "MANDATE_LOG";
 
 /// Begins to log, as much as `otherwise` says if nobody asks for more or less.
-pub(crate) fn begin(otherwise: &str) {
+pub fn begin(otherwise: &str) {
     let wanted = env::var(VARIABLE).ok().filter(|wanted| !wanted.trim().is_empty());
     let filter = wanted.as_deref().map(filter).unwrap_or_else(|| Ok(otherwise.into()));
     let filter = filter.unwrap_or_else(|reason| {

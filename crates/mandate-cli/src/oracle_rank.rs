@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use crate::topology::Topology;
 use anyhow::Context;
-use mandate_lab::topology::Topology;
 use mandate_proto::oracle::{
-    Candidate, Decided, Occasion, Oracle, Outcome, Ranking, describe, rank,
+    Candidate, CandidateOutcome, Decided, Occasion, Oracle, Ranking, describe, rank,
 };
 use serde::Serialize;
 
@@ -118,25 +118,25 @@ pub(crate) fn reason(candidate: &Candidate, ranking: &Ranking) -> String {
     let second = second.unwrap_or_default();
     let first = ranking.winner.map(|winner| winner.to_string()).unwrap_or_default();
     match &candidate.outcome {
-        Outcome::Wins(None) => "wins: the only one that can lead".into(),
-        Outcome::Wins(Some(Decided::Term { measure, winner, other })) => format!(
+        CandidateOutcome::Wins(None) => "wins: the only one that can lead".into(),
+        CandidateOutcome::Wins(Some(Decided::Term { measure, winner, other })) => format!(
             "wins over {second} on {}: {} against {}",
             measure.name(),
             describe(*measure, *winner),
             describe(*measure, *other)
         ),
-        Outcome::Wins(Some(Decided::Id { .. })) => {
+        CandidateOutcome::Wins(Some(Decided::Id { .. })) => {
             format!("wins over {second} by its higher id: the scores are equal")
         }
-        Outcome::Loses(Decided::Term { measure, winner, other }) => format!(
+        CandidateOutcome::Loses(Decided::Term { measure, winner, other }) => format!(
             "loses to {first} on {}: {} against {}",
             measure.name(),
             describe(*measure, *other),
             describe(*measure, *winner)
         ),
-        Outcome::Loses(Decided::Id { .. }) => {
+        CandidateOutcome::Loses(Decided::Id { .. }) => {
             format!("loses to {first} by its lower id: the scores are equal")
         }
-        Outcome::NotEligible(reason) => reason.to_string(),
+        CandidateOutcome::NotEligible(reason) => reason.to_string(),
     }
 }

@@ -3,12 +3,11 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 /// What `-o` asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Format {
+pub enum Format {
     /// Made for reading.
     #[default]
     Text,
@@ -17,18 +16,18 @@ pub(crate) enum Format {
 }
 
 /// Prints a JSON document.
-pub(crate) fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
+pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
     Ok(print(serde_json::to_string_pretty(document)?)?)
 }
 
 /// Prints a JSON document on one line.
-pub(crate) fn print_json_line(document: &impl Serialize) -> anyhow::Result<()> {
+pub fn print_json_line(document: &impl Serialize) -> anyhow::Result<()> {
     Ok(print(serde_json::to_string(document)?)?)
 }
 
 /// Prints text, with a line break behind it. A reader that has seen enough is no error: what the
 /// command found out still decides how it exits.
-pub(crate) fn print(text: impl AsRef<str>) -> io::Result<()> {
+pub fn print(text: impl AsRef<str>) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match writeln!(out, "{}", text.as_ref()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -37,12 +36,12 @@ pub(crate) fn print(text: impl AsRef<str>) -> io::Result<()> {
 }
 
 /// Says what went wrong. If nobody can be told, the exit code still says it.
-pub(crate) fn complain(text: impl AsRef<str>) {
+pub fn complain(text: impl AsRef<str>) {
     let _ = writeln!(io::stderr().lock(), "mandate: {}", text.as_ref());
 }
 
 /// An error with its causes, each once: some errors end with the text of their own cause.
-pub(crate) fn with_causes(error: &anyhow::Error) -> String {
+pub fn with_causes(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
         let cause = cause.to_string();
@@ -55,25 +54,34 @@ pub(crate) fn with_causes(error: &anyhow::Error) -> String {
     text
 }
 
-/// A progress bar over `total` of `things`, on standard error and only if that is a terminal.
-pub(crate) fn progress(total: u64, things: &str) -> ProgressBar {
-    let style = format!("{{wide_bar}} {{pos}}/{{len}} {things}, {{eta}} left");
-    let style = ProgressStyle::with_template(&style).expect("the template is well-formed");
-    ProgressBar::new(total).with_style(style)
+/// What the library calls a start, as this program's flags say it.
+pub fn with_flags(text: String) -> String {
+    let flags = [
+        ("with `Start::Stored`", "without --new or --lost"),
+        ("`Start::New`", "--new"),
+        ("`Start::Lost`", "--lost"),
+        ("`Start::Changed`", "--members-changed"),
+    ];
+    flags.into_iter().fold(text, |text, (name, flag)| text.replace(name, flag))
+}
+
+/// A text of several lines, so that it stands in a column of a listing.
+pub fn indented(text: &str) -> String {
+    text.lines().collect::<Vec<_>>().join("\n              ")
 }
 
 /// A number of things, in words that agree with it.
-pub(crate) fn plural(number: u64, thing: &str) -> String {
+pub fn plural(number: u64, thing: &str) -> String {
     if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
 }
 
 /// Milliseconds, as JSON carries durations.
-pub(crate) fn ms(duration: Duration) -> f64 {
+pub fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
 
 /// A duration for reading: to the millisecond below a minute, else to the second.
-pub(crate) fn readable(duration: Duration) -> String {
+pub fn readable(duration: Duration) -> String {
     let half = |unit: Duration| duration.saturating_add(unit / 2);
     let rounded = match duration {
         d if d < Duration::from_millis(1) => d,
@@ -86,7 +94,7 @@ pub(crate) fn readable(duration: Duration) -> String {
 }
 
 /// A number of seconds that may be too large for a duration.
-pub(crate) fn readable_seconds(seconds: f64) -> String {
+pub fn readable_seconds(seconds: f64) -> String {
     match seconds {
         s if s < 3.15e9 => readable(Duration::from_secs_f64(s.max(0.0))),
         s if s.is_finite() => format!("{:.0e} years", s / 3.156e7),
@@ -105,6 +113,21 @@ mod tests {
         assert_eq!(with_causes(&doubled), "cannot read p4.pem: no such file");
         let plain = anyhow::Error::new(io()).context("cannot read p4.pem");
         assert_eq!(with_causes(&plain), "cannot read p4.pem: no such file");
+    }
+
+    #[test]
+    fn a_start_has_the_name_of_its_flag() {
+        let said = "start it with `Start::New`; if its disk was lost, with `Start::Lost`";
+        assert_eq!(
+            with_flags(said.into()),
+            "start it with --new; if its disk was lost, with --lost"
+        );
+        let error = mandate::runtime::StartError::HasState("p1.state".into());
+        let said = with_flags(error.to_string());
+        assert!(
+            said.contains("Start it without --new or --lost") && !said.contains("Start::"),
+            "{said}"
+        );
     }
 
     #[test]

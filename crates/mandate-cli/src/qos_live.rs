@@ -1,13 +1,13 @@
 //! `mandate qos measure` without a trace: what a running member measures of its leader.
 
-use crate::client::{ApiArgs, Client};
+use crate::client::{ApiArgs, DaemonClient};
 use crate::exit::Exit;
 use crate::node::document::StatusDocument;
 use crate::node::quality::{MeasuredDocument, QualityDocument};
 use crate::output::{self, Format, plural};
 
 pub(crate) fn run(args: &ApiArgs, format: Format) -> anyhow::Result<Exit> {
-    let status: StatusDocument = Client::new(args)?.get("/v1/status")?;
+    let status: StatusDocument = DaemonClient::new(args)?.get("/v1/status")?;
     match format {
         Format::Json => output::print_json(&status.quality)?,
         Format::Text => {

@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::arrivals::{Replay, Trace};
 use anyhow::Context;
-use mandate_lab::arrivals::{Replay, Trace};
-use mandate_proto::detector::configurator::{Bounds, Infeasible, Link, Plan, plan};
+use mandate_proto::detector::configurator::{Bounds, Infeasible, LinkQuality, Plan, plan};
 use mandate_proto::detector::estimator::Estimate;
 use mandate_proto::detector::nfd_e::{DEFAULT_WINDOW, NfdE};
 use serde::Serialize;
@@ -119,7 +119,7 @@ fn try_detector(
         readable(detect_less_delay)
     );
     // Cautious: that nothing was lost in a short trace does not mean that nothing ever is.
-    let link = Link::new(estimate.cautious_loss(), estimate.variance, args.limits.delay)?;
+    let link = LinkQuality::new(estimate.cautious_loss(), estimate.variance, args.limits.delay)?;
     let mut detector = NfdE::new(detect_less_delay, DEFAULT_WINDOW);
     let replay = trace.replay(&mut detector);
     Ok(Trial { detect, replay, plan: plan(&bounds, &link, args.limits.min_interval) })

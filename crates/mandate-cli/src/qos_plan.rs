@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mandate_proto::detector::configurator::{
-    Bounds, Infeasible, Link, Nearest, Plan, Quantity, plan,
+    Bounds, Infeasible, LinkQuality, Nearest, Plan, Quantity, plan,
 };
 use serde::Serialize;
 
@@ -88,7 +88,7 @@ impl InfeasibleDocument {
 pub(crate) fn run(args: &PlanArgs, format: Format) -> anyhow::Result<Exit> {
     let mistakes = &args.mistakes;
     let bounds = Bounds::new(args.detect, mistakes.mistake_every, mistakes.mistake_lasts)?;
-    let link = Link::new(args.loss, args.variance_ms2 * 1e-6, args.limits.delay)?;
+    let link = LinkQuality::new(args.loss, args.variance_ms2 * 1e-6, args.limits.delay)?;
     match plan(&bounds, &link, args.limits.min_interval) {
         Ok(plan) => {
             match format {
@@ -121,7 +121,7 @@ fn wanted(bounds: &Bounds) -> String {
     )
 }
 
-fn described(link: &Link) -> String {
+fn described(link: &LinkQuality) -> String {
     let variance = link.variance() * 1e6;
     let deviation = variance.sqrt();
     format!(

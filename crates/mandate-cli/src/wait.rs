@@ -7,8 +7,6 @@
 
 use std::time::{Duration, Instant};
 
-use mandate_ledger::LedgerError;
-use mandate_sql::SqlError;
 use tokio::time::sleep;
 
 use crate::args::duration;
@@ -23,16 +21,16 @@ const REMIND: Duration = Duration::from_secs(30);
 
 /// How long a member waits for what it needs.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
-pub(crate) struct WaitArgs {
+pub struct WaitArgs {
     /// How long to try at most to reach a database, a broker or a daemon that is not there yet; 0s for one attempt. Without
     /// it, for as long as it takes. What no time will cure ends at once.
     #[arg(long, value_parser = duration, value_name = "TIME")]
-    pub(crate) wait: Option<Duration>,
+    pub wait: Option<Duration>,
 }
 
 impl WaitArgs {
     /// Makes attempts until one succeeds, fails for good, or the time is over.
-    pub(crate) async fn until<T>(
+    pub async fn until<T>(
         self,
         mut attempt: impl AsyncFnMut() -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
@@ -63,10 +61,7 @@ impl WaitArgs {
 /// Whether an error stays, however long one waits.
 fn is_final(error: &anyhow::Error) -> bool {
     for cause in error.chain() {
-        if let Some(error) = cause.downcast_ref::<SqlError>() {
-            return error.is_final();
-        }
-        if let Some(error) = cause.downcast_ref::<LedgerError>() {
+        if let Some(error) = cause.downcast_ref::<mandate::Error>() {
             return error.is_final();
         }
         if let Some(error) = cause.downcast_ref::<ureq::Error>() {

@@ -91,6 +91,7 @@ fn answers_are_as_the_description_says_and_every_route_is_in_it() {
         "/v1/score",
         "/v1/status",
         "/v1/transfer",
+        "/v1/value",
     ];
     assert_eq!(paths, expected);
 
@@ -358,7 +359,7 @@ fn slow_and_silent_connections_do_not_keep_a_balancer_from_its_answer() {
         assert_eq!(code, 200);
     }
     // What is left unread when the answer is given resets the connection, and the answer may be lost with it.
-    let refused = group.http(1, "PUT", "/v1/score", &"x".repeat(10_000));
+    let refused = group.http(1, "PUT", "/v1/score", &"x".repeat(20_000));
     assert!(refused.is_none_or(|(code, _)| code == 413), "a body that is too large");
     let header = format!("X-Long: {}\r\n", "x".repeat(20_000));
     let refused = group.http_with(1, "GET", "/leader", "", &header);

@@ -2,7 +2,6 @@
 
 mod browser;
 mod group;
-mod killed;
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -11,7 +10,7 @@ use std::time::Duration;
 
 use browser::Browser;
 use group::{mandate, within};
-use killed::Running;
+use mandate_servers::testing::Running;
 use serde_json::Value;
 use tempfile::TempDir;
 

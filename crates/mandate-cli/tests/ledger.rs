@@ -6,27 +6,18 @@
 mod group;
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use group::{mandate, within};
-use mandate_servers::kafka::{Kafka, KafkaConfig};
+use mandate_servers::kafka::{Kafka, KafkaServerConfig};
+use mandate_servers::testing::Running;
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 
 const BOUND: Duration = Duration::from_secs(60);
-
-/// A command that runs until the test ends.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Where Kafka is, and which sessions it grants.
 struct Broker {
@@ -41,7 +32,7 @@ impl Broker {
         match std::env::var("KAFKA_BROKERS") {
             Ok(at) => Broker { at, session: "6s", _server: None },
             Err(_) => {
-                let server = Kafka::launch(&KafkaConfig::TUNED).expect("Kafka starts");
+                let server = Kafka::launch(&KafkaServerConfig::TUNED).expect("Kafka starts");
                 Broker { at: server.brokers(), session: "3s", _server: Some(server) }
             }
         }
@@ -71,6 +62,7 @@ fn roles_on_kafka() {
     a_daemon_that_counts_differently_says_so_and_is_not_ready(&broker);
     a_daemon_whose_topic_was_deleted_is_not_ready_and_says_why(&broker);
     a_daemon_whose_static_name_was_taken_ends(&broker);
+    two_daemons_with_one_static_name_lead_each_role_once_after_one_was_stopped(&broker);
     what_cannot_be_is_said_with_what_to_do(&broker);
 }
 
@@ -78,7 +70,8 @@ fn roles_on_kafka() {
 fn run(broker: &Broker, role: &str, directory: &Path, name: &str) -> Running {
     let script = format!("echo $MANDATE_TERM > {name}; exec sleep 60");
     let mut command = mandate();
-    command.args(["run", role, "--engine", "ledger", "--brokers", &broker.at]);
+    let value = format!("http://{name}:80");
+    command.args(["run", role, "--engine", "ledger", "--brokers", &broker.at, "--value", &value]);
     command.args(["--session", broker.session, "--", "sh", "-c", &script]);
     Running(command.current_dir(directory).stderr(Stdio::null()).spawn().unwrap())
 }
@@ -102,6 +95,7 @@ fn two_terminals_and_a_broker_and_the_second_takes_over_when_the_first_is_killed
         (status.contains("stands by") && status.contains("leads")).then_some(status)
     });
     assert!(status.contains(&format!("leads {role} in term {before}")), "{status}");
+    assert!(status.contains("http://first:80"), "the claim carries it: {status}");
     assert!(!path.join("second").exists(), "one at a time");
     drop(first);
     let after = term(path, "second");
@@ -109,6 +103,11 @@ fn two_terminals_and_a_broker_and_the_second_takes_over_when_the_first_is_killed
     let history = ask("history");
     assert_eq!(history.lines().count(), 2, "{history}");
     assert!(history.starts_with(&format!("partition 0     term {after}")), "{history}");
+    let status = within(BOUND, "the second is shown", || {
+        let status = ask("status");
+        status.contains(&format!("in term {after}")).then_some(status)
+    });
+    assert!(status.contains("http://second:80") && !status.contains("http://first:80"), "{status}");
     let explained = ask("explain");
     assert!(explained.contains("nobody stands for election"), "{explained}");
     // Asked to end, it leaves the group at once.
@@ -343,6 +342,36 @@ fn a_daemon_whose_static_name_was_taken_ends(broker: &Broker) {
     assert_eq!(ended.code(), Some(1), "whoever watches over it hears of it");
     within(BOUND, "the second leads", || {
         text(mandate().args(["status", "--api", &other])).contains("LEADS 100").then_some(())
+    });
+}
+
+/// Who keeps the name depends on what the Kafka client of the stopped one notices first. If it hears that the name was taken, it
+/// goes on without. If it notices first that its session is over, it joins anew under the name, and the other one ends.
+fn two_daemons_with_one_static_name_lead_each_role_once_after_one_was_stopped(broker: &Broker) {
+    let directory = tempfile::tempdir().unwrap();
+    let group = broker.name("twice");
+    let named = "protocol = 'classic'\ninstance = 'the one'";
+    let leads = |api: &str, roles: &str| {
+        text(mandate().args(["status", "--api", api])).contains(&format!("LEADS {roles} of 100"))
+    };
+    let (mut first, api) = daemon_with(broker, &group, directory.path(), 1, named);
+    within(BOUND, "the first leads", || leads(&api, "100").then_some(()));
+    let pid = rustix::process::Pid::from_child(&first.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let stopped = std::time::Instant::now();
+    let (mut second, other) = daemon_with(broker, &group, directory.path(), 2, named);
+    within(BOUND, "the second leads under that name", || leads(&other, "100").then_some(()));
+    let session = humantime::parse_duration(broker.session).unwrap();
+    within(BOUND, "two sessions are over", || (stopped.elapsed() > session * 2).then_some(()));
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    within(BOUND, "both lead a half, or one leads all and the other has ended", || {
+        match (first.0.try_wait().unwrap(), second.0.try_wait().unwrap()) {
+            (None, None) => leads(&api, "50") && leads(&other, "50"),
+            (Some(ended), None) => ended.code() == Some(1) && leads(&other, "100"),
+            (None, Some(ended)) => ended.code() == Some(1) && leads(&api, "100"),
+            (Some(_), Some(_)) => panic!("both have ended"),
+        }
+        .then_some(())
     });
 }
 

@@ -4,12 +4,12 @@
 mod group;
 mod wrapper;
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use group::{Group, within};
 use wrapper::{
-    BOUND, LEASE, LEASED, Running, file, first_line, gone, is_alive, lines, signal, spawn, start,
-    start_role, wait,
+    BOUND, LEASED, Running, TREE, file, first_line, gone, gone_within_the_lease, is_alive, lines,
+    signal, spawn, start, start_role, wait,
 };
 
 /// A wrapper beside a member's daemon.
@@ -29,13 +29,9 @@ fn beside_the_leader(election: &str, args: &[&str], script: &str) -> (Group, u32
     (group, leader, member)
 }
 
-const LOOP: &str = "trap '' TERM; echo $$ > child; \
-    setsid sh -c 'trap \"\" TERM; echo $$ > escaped; while :; do sleep 0.02; done' & \
-    while :; do sleep 0.02; done";
-
 #[test]
 fn the_command_runs_beside_the_leader_and_its_end_gives_that_term_back() {
-    let mut group = Group::new(3, "guarantee = 'leased'\nlease = '20s'");
+    let mut group = Group::new(3, "guarantee = 'leased'\nlease = '300s'");
     group.start_all();
     let leader = group.leader();
     group.agree(leader);
@@ -48,7 +44,7 @@ fn the_command_runs_beside_the_leader_and_its_end_gives_that_term_back() {
     assert_eq!(wait(member), Some(40 + leader as i32));
     let next = group.leader_except(&[leader]);
     // Nobody waited for the lease, and whoever leads next gets its command.
-    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(200), "{:?}", began.elapsed());
     if next != follower {
         let (code, _) = group
             .http(next, "POST", "/v1/transfer", &format!("{{\"to\":\"p{follower}\"}}"))
@@ -63,14 +59,11 @@ fn the_command_runs_beside_the_leader_and_its_end_gives_that_term_back() {
 #[test]
 fn a_daemon_that_is_stopped_or_killed_does_not_keep_the_command_alive() {
     for strike in ["-STOP", "-KILL"] {
-        let (mut group, leader, member) = beside_the_leader(LEASED, &[], LOOP);
+        let (mut group, leader, member) = beside_the_leader(LEASED, &[], TREE);
         let (child, escaped) = (first_line(&group, "child"), first_line(&group, "escaped"));
-        let began = Instant::now();
+        let began = SystemTime::now();
         group.signal(leader, strike);
-        gone(BOUND, &[&child, &escaped]);
-        let took = began.elapsed();
-        println!("{strike}: gone after {took:?}");
-        assert!(took < LEASE, "gone after {took:?}, and the lease is {LEASE:?}");
+        gone_within_the_lease(&group, began, &[&child, &escaped]);
         assert_eq!(
             wait(member),
             Some(5),
@@ -83,7 +76,7 @@ fn a_daemon_that_is_stopped_or_killed_does_not_keep_the_command_alive() {
 
 #[test]
 fn without_leases_a_daemon_that_is_silent_for_a_second_is_not_believed() {
-    let (group, leader, member) = beside_the_leader("guarantee = 'fenced'", &[], LOOP);
+    let (group, leader, member) = beside_the_leader("guarantee = 'fenced'", &[], TREE);
     let child = first_line(&group, "child");
     group.signal(leader, "-STOP");
     gone(BOUND, &[&child]);
@@ -98,7 +91,7 @@ fn leadership_moves_only_when_the_command_has_ended() {
     for way in ["transfer", "resign", "stop"] {
         // A lease that nobody waits for.
         let (mut group, leader, member) =
-            beside_the_leader("guarantee = 'leased'\nlease = '8s'", &[], script);
+            beside_the_leader("guarantee = 'leased'\nlease = '300s'", &[], script);
         let next = beside(&group, leader % 3 + 1, &[], "date +%s%N > began; exit 0");
         let body = match way {
             "transfer" => format!("{{\"to\":\"p{}\"}}", leader % 3 + 1),
@@ -112,7 +105,7 @@ fn leadership_moves_only_when_the_command_has_ended() {
             let (code, text) = group.http(leader, "POST", &format!("/v1/{way}"), &body).unwrap();
             assert_eq!(code, 204, "{way}: {text}");
         }
-        assert!(began.elapsed() < Duration::from_secs(5), "{way}: the lease was waited for");
+        assert!(began.elapsed() < Duration::from_secs(200), "{way}: the lease was waited for");
         assert_eq!(wait(member), Some(5));
         let successor = group.leader_except(&[leader]);
         if successor == leader % 3 + 1 {
@@ -125,7 +118,7 @@ fn leadership_moves_only_when_the_command_has_ended() {
 
 #[test]
 fn a_wrapper_that_is_killed_delays_a_resignation_by_its_hold_only() {
-    let (group, leader, member) = beside_the_leader(LEASED, &[], LOOP);
+    let (group, leader, member) = beside_the_leader(LEASED, &[], TREE);
     let child = first_line(&group, "child");
     signal(&member, "-KILL");
     let (code, _) = group.http(leader, "POST", "/v1/resign", "").unwrap();

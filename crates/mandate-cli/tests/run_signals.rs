@@ -161,6 +161,7 @@ fn a_wrapper_that_waits_to_lead_ends_as_the_signal_says_and_not_with_success() {
     assert_eq!(wait(first), Some(143));
 }
 
+#[cfg(feature = "postgres")]
 #[test]
 fn signals_are_heard_while_the_first_connection_is_tried() {
     // Servers that take a connection and say nothing.
@@ -200,6 +201,7 @@ fn what_is_not_there_yet_is_waited_for_as_long_as_wanted() {
     assert_eq!(wait(waiting), Some(143));
 }
 
+#[cfg(all(feature = "mysql", feature = "postgres"))]
 #[test]
 fn a_wait_of_zero_connects_to_a_database_once_and_tells_the_reason() {
     let directory = tempfile::tempdir().unwrap();

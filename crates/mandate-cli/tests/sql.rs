@@ -1,26 +1,20 @@
 //! Elections on a database, as a new user meets them: two terminals, one file; what the commands say.
+//! With every database: what is printed and refused is compared over all of them.
+
+#![cfg(all(feature = "mysql", feature = "postgres"))]
 
 mod group;
 
 use std::fs::File;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use group::{PATIENCE, mandate, show_logs_of_a_failure, within};
+use group::{mandate, show_logs_of_a_failure, within};
 use mandate_servers::Server;
 use mandate_servers::mariadb::{MariaDb, MariaDbConfig};
 use mandate_servers::postgres::{Postgres, PostgresConfig};
+use mandate_servers::testing::{PATIENCE, Running};
 use tempfile::TempDir;
-
-/// A command that runs until the test ends.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// `mandate run backup` on a file of the directory.
 fn run(directory: &Path, name: &str) -> Running {

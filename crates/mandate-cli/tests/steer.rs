@@ -1,13 +1,15 @@
 //! `mandate steer etcd`: sidecars beside a real cluster of etcd.
 
+#![cfg(feature = "steer")]
+
 mod group;
 
 use std::time::Duration;
 
 use group::{Group, mandate, within};
-use mandate_etcd::client::{Access, Endpoint, EtcdId};
 use mandate_servers::Server;
 use mandate_servers::etcd::{Etcd, EtcdConfig};
+use mandate_steer::etcd::client::{Endpoint, EtcdAccess, EtcdId};
 
 const SIZE: u32 = 3;
 const ANSWER: Duration = Duration::from_secs(1);
@@ -39,7 +41,7 @@ impl Cluster {
     }
 
     fn endpoint(&mut self, id: u32) -> Endpoint {
-        Endpoint::new(&self.member(id).url(), &Access::default()).unwrap()
+        Endpoint::new(&self.member(id).url(), &EtcdAccess::default()).unwrap()
     }
 
     fn id(&mut self, id: u32) -> EtcdId {
@@ -71,13 +73,18 @@ fn the_best_member_leads_and_when_it_dies_the_next_best() {
     // Its sidecar lives on, and knows that it has nothing to offer.
     cluster.member(3).kill().unwrap();
     cluster.until_leads(second, 1);
-    within(Duration::from_secs(10), "it says why", || {
+    within(Duration::from_secs(90), "it says why", || {
         cluster.log(3).contains("the own member cannot lead").then_some(())
+    });
+    // etcd may have elected that one by itself, while the sidecars have not yet.
+    within(Duration::from_secs(90), "its sidecar leads, and everyone knows", || {
+        let follow = |id| cluster.log(id).contains("following p2");
+        (cluster.log(2).contains("LEADING") && follow(1) && follow(3)).then_some(())
     });
 
     // Back again, it has to be elected first: nothing moves a leader that is well, unless [moves] says so.
     cluster.member(3).start().unwrap();
-    within(Duration::from_secs(20), "it is well", || {
+    within(Duration::from_secs(90), "it is well", || {
         cluster.log(3).ends_with("etcd: the own member is well\n").then_some(())
     });
     assert_eq!(cluster.leader(1), Some(second));
@@ -143,21 +150,6 @@ fn a_member_that_is_drained_does_not_lead() {
         (says(1) || says(3)).then_some(())
     });
     assert_eq!(cluster.leader(1), Some(second));
-}
-
-/// `mandate lab steer`, short: on an emulated network, from the worst place to the best.
-#[test]
-fn over_three_data_centres_the_best_by_arithmetic_leads() {
-    let mut command = mandate();
-    command.args(["lab", "steer", "--only", "all at D1", "--rate", "30", "--length", "500ms"]);
-    let output = command.args(["-o", "json"]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    let report: serde_json::Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
-    assert!(output.status.success(), "{report:#}");
-    let setting = &report["settings"][0];
-    assert!(["p4", "p5"].contains(&setting["steered"]["leader"].as_str().unwrap()), "{report:#}");
-    assert!(setting["share_of_worst"].as_f64().unwrap() < 0.6, "{report:#}");
 }
 
 #[test]

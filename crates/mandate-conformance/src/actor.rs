@@ -11,16 +11,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use mandate_proto::election::Figures;
 use mandate_proto::identity::MemberId;
-use mandate_proto::pole::member::Figures;
+use mandate_proto::value::Value;
 use mandate_runtime::{Election, ElectionState, Mandate};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::history::now;
-use crate::protocol::{Order, Report, Seen};
-use crate::register::Writer;
+use crate::protocol::{ActorReport, Instruction, Seen};
+use crate::register::RegisterWriter;
 
 /// How a member behaves; see [`protocol`](crate::protocol) for how it is told.
 #[derive(Clone, Debug)]
@@ -49,10 +50,11 @@ pub async fn run(
     let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     let mut orders = read_orders();
     let ends = Arc::new(AtomicBool::new(false));
-    say(&Report::Ready);
+    say(&ActorReport::Ready);
     let observing = tokio::spawn(observe(election.clone()));
+    let member = behaviour.member;
     let acting = tokio::spawn(act(election.clone(), behaviour, ends.clone()));
-    let mut actor = Actor { election, leading: None };
+    let mut actor = Actor { member, election, leading: None };
     loop {
         let line = tokio::select! {
             _ = terminated.recv() => break,
@@ -69,7 +71,7 @@ pub async fn run(
     // The last thing that it sees is that it has stopped, unless its driver was let go of.
     let _ = timeout(LAST_VIEW, observing).await;
     acting.abort();
-    say(&Report::Stopped);
+    say(&ActorReport::Stopped);
     Ok(())
 }
 
@@ -95,7 +97,7 @@ fn read_orders() -> mpsc::UnboundedReceiver<String> {
 }
 
 /// Nobody to say it to is no error: then the input ends soon, too.
-fn say(report: &Report) {
+fn say(report: &ActorReport) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{report}").and_then(|()| out.flush());
 }
@@ -104,12 +106,12 @@ fn say(report: &Report) {
 fn seen(state: &ElectionState) -> Seen {
     match state {
         ElectionState::Electing => Seen::Electing,
-        ElectionState::Following { leader, term } => {
+        ElectionState::Following { leader, term, .. } => {
             Seen::Following { leader: *leader, term: *term }
         }
         ElectionState::Leading(mandate) => Seen::Leading { term: mandate.term() },
         ElectionState::Jeopardy(mandate) => Seen::Jeopardy { term: mandate.term() },
-        ElectionState::Stopped => Seen::Stopped,
+        _ => Seen::Stopped,
     }
 }
 
@@ -119,7 +121,7 @@ async fn observe(election: Election) {
     drop(election);
     loop {
         let seen = seen(&state.borrow_and_update());
-        say(&Report::View { at: now(), seen });
+        say(&ActorReport::View { at: now(), seen });
         if seen == Seen::Stopped || state.changed().await.is_err() {
             return;
         }
@@ -127,7 +129,7 @@ async fn observe(election: Election) {
 }
 
 async fn act(election: Election, behaviour: Behaviour, ends: Arc<AtomicBool>) {
-    let register = behaviour.register.as_deref().map(Writer::connect);
+    let register = behaviour.register.as_deref().map(RegisterWriter::connect);
     let mut register = register.and_then(|connected| {
         connected.inspect_err(|error| eprintln!("no register: {error}")).ok()
     });
@@ -147,7 +149,7 @@ async fn act(election: Election, behaviour: Behaviour, ends: Arc<AtomicBool>) {
 fn act_while_it_holds(
     mandate: &Mandate,
     behaviour: &Behaviour,
-    register: &mut Option<Writer>,
+    register: &mut Option<RegisterWriter>,
     ends: &AtomicBool,
 ) {
     let term = mandate.term();
@@ -159,11 +161,11 @@ fn act_while_it_holds(
             return;
         }
         looked = true;
-        say(&Report::Act { term, at });
+        say(&ActorReport::Act { term, at });
         match register.as_mut().map(|register| register.write(behaviour.member, term)) {
             Some(Ok(Err(highest))) => {
                 let held = behaviour.careless || mandate.check();
-                say(&Report::Refused { term, highest, held });
+                say(&ActorReport::Refused { term, highest, held });
             }
             // The harness has ended, and so will this.
             Some(Err(_)) => *register = None,
@@ -174,6 +176,7 @@ fn act_while_it_holds(
 }
 
 struct Actor {
+    member: MemberId,
     election: Election,
     /// What `lead` has begun.
     leading: Option<JoinHandle<()>>,
@@ -181,30 +184,35 @@ struct Actor {
 
 impl Actor {
     /// Carries out a line; `None` for a line without a number, which cannot be answered.
-    async fn obey(&mut self, line: &str) -> Option<Report> {
+    async fn obey(&mut self, line: &str) -> Option<ActorReport> {
         let (number, order) = line.split_once(' ')?;
         let number = number.parse().ok()?;
         let answer = match order.parse() {
             Ok(order) => self.carry_out(order).await,
             Err(error) => Err(format!("{error}")),
         };
-        Some(Report::Done { number, answer })
+        Some(ActorReport::Done { number, answer })
     }
 
-    async fn carry_out(&mut self, order: Order) -> Result<String, String> {
+    async fn carry_out(&mut self, order: Instruction) -> Result<String, String> {
         match order {
-            Order::Resign => self.election.resign().await,
-            Order::Transfer(to) => {
+            Instruction::Resign => self.election.resign().await,
+            Instruction::Transfer(to) => {
                 self.election.transfer(to).await.map_err(|reason| reason.to_string())?;
             }
-            Order::Lead => self.lead(),
-            Order::Cancel => self.cancel().await?,
-            Order::Figures { history, requests } => {
+            Instruction::Lead => self.lead(),
+            Instruction::Cancel => self.cancel().await?,
+            Instruction::Figures { history, requests } => {
                 let history = Some(history);
                 self.election.set_figures(Figures { history, requests, ..Figures::default() });
             }
-            Order::Status => return self.status().await,
-            Order::Stall(ms) => stall(Duration::from_millis(ms)),
+            Instruction::Publish(value) => {
+                let value = Value::new(&value).map_err(|error| error.to_string())?;
+                self.election.publish(value).await.map_err(|reason| reason.to_string())?;
+            }
+            Instruction::Value => return Ok(self.value()),
+            Instruction::Status => return self.status().await,
+            Instruction::Stall(ms) => stall(Duration::from_millis(ms)),
         }
         Ok(String::new())
     }
@@ -213,7 +221,7 @@ impl Actor {
         let election = self.election.clone();
         let leading = tokio::spawn(async move {
             let work = async |mandate: Mandate| {
-                say(&Report::Working { term: mandate.term() });
+                say(&ActorReport::Working { term: mandate.term() });
                 std::future::pending::<()>().await
             };
             let _ = election.lead(work).await;
@@ -231,10 +239,20 @@ impl Actor {
         Ok(())
     }
 
+    /// Leader, term and value, if a value is shown.
+    fn value(&self) -> String {
+        let state = self.election.state().borrow().clone();
+        let Some(value) = state.value() else { return String::new() };
+        match seen(&state).leader(self.member) {
+            Some((leader, term)) => format!("{leader} {term} {value}"),
+            None => String::new(),
+        }
+    }
+
     async fn status(&self) -> Result<String, String> {
         let status = self.election.status().await.ok_or("the member does not answer")?;
         let mut text = format!("{} suspects", seen(&status.state));
-        for member in status.suspected {
+        for member in status.suspected.unwrap_or_default() {
             text += &format!(" {member}");
         }
         Ok(text)

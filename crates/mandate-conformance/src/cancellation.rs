@@ -10,16 +10,16 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use mandate_proto::election::NoTransfer;
 use mandate_proto::identity::{MemberId, Term};
-use mandate_proto::pole::member::NoTransfer;
 use mandate_runtime::{Election, ElectionState, LeadError};
 use tokio::time::timeout;
 
-use crate::subject::{Ability, SetupError, Subject};
-use crate::suite::{Failure, Outcome, Verdict};
+use crate::subject::{Ability, EngineUnderTest, SetupError};
+use crate::suite::{CheckFailure, CheckOutcome, CheckVerdict};
 
 /// What makes members in this process.
-pub trait Handles: Subject {
+pub trait Handles: EngineUnderTest {
     /// A member.
     type Handle: Handle;
 
@@ -51,7 +51,7 @@ const POLLS: usize = 4;
 const WAIT: Duration = Duration::from_millis(10);
 
 /// Whatever must happen, happens within this.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Cycles after which a leak of one a cycle could not be overlooked.
 const CYCLES: usize = 100;
@@ -66,16 +66,16 @@ const SIZE: u32 = 3;
 pub fn run(
     handles: &impl Handles,
     wanted: impl Fn(&str) -> bool,
-    mut tell: impl FnMut(&Outcome),
-) -> Vec<Outcome> {
+    mut tell: impl FnMut(&CheckOutcome),
+) -> Vec<CheckOutcome> {
     let mut outcomes = Vec::new();
     macro_rules! claim {
         ($name:literal, $show:expr) => {
             if wanted($name) {
                 let began = Instant::now();
-                let verdict =
-                    on_a_group(handles, $show).map_or_else(Verdict::Fails, Verdict::Holds);
-                let outcome = Outcome { claim: $name, verdict, took: began.elapsed() };
+                let verdict = on_a_group(handles, $show)
+                    .map_or_else(CheckVerdict::Fails, CheckVerdict::Holds);
+                let outcome = CheckOutcome { claim: $name, verdict, took: began.elapsed() };
                 tell(&outcome);
                 outcomes.push(outcome);
             }
@@ -97,10 +97,10 @@ struct Members<H> {
 /// Shows a claim on a group on a runtime of its own, and ends both.
 fn on_a_group<H: Handles>(
     handles: &H,
-    show: impl AsyncFnOnce(&Members<H::Handle>) -> Result<String, Failure>,
-) -> Result<String, Failure> {
+    show: impl AsyncFnOnce(&Members<H::Handle>) -> Result<String, CheckFailure>,
+) -> Result<String, CheckFailure> {
     let failed = |what: &str, error: &dyn std::fmt::Display| {
-        Failure::Otherwise(format!("could not {what}: {error}"))
+        CheckFailure::Otherwise(format!("could not {what}: {error}"))
     };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -122,8 +122,8 @@ fn on_a_group<H: Handles>(
     })
 }
 
-fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), Failure> {
-    if holds { Ok(()) } else { Err(Failure::Otherwise(otherwise())) }
+fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), CheckFailure> {
+    if holds { Ok(()) } else { Err(CheckFailure::Otherwise(otherwise())) }
 }
 
 /// Polls a future so many times and drops it; its output if it came to an end before.
@@ -141,7 +141,7 @@ async fn abandon<F: Future>(future: F, polls: usize) -> Option<F::Output> {
 }
 
 /// Waits until one leads and all others follow it in the same term: its place, and the term.
-async fn settled<H: Handle>(group: &Members<H>) -> Result<(usize, Term), Failure> {
+async fn settled<H: Handle>(group: &Members<H>) -> Result<(usize, Term), CheckFailure> {
     let found = async {
         loop {
             if let Some(found) = leader(group) {
@@ -150,7 +150,8 @@ async fn settled<H: Handle>(group: &Members<H>) -> Result<(usize, Term), Failure
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    let late = |_| Failure::Otherwise(format!("not within {PATIENCE:?}: one leads and all follow"));
+    let late =
+        |_| CheckFailure::Otherwise(format!("not within {PATIENCE:?}: one leads and all follow"));
     timeout(PATIENCE, found).await.map_err(late)
 }
 
@@ -161,7 +162,7 @@ fn leader<H: Handle>(group: &Members<H>) -> Option<(usize, Term)> {
     let place = states.iter().position(leads)?;
     let term = states[place].mandate()?.term();
     let agrees = |(at, state): (usize, &ElectionState)| match state {
-        ElectionState::Following { leader, term: known } => {
+        ElectionState::Following { leader, term: known, .. } => {
             *leader == group.all[place].member() && *known == term
         }
         ElectionState::Electing => at != place && !group.knows_leader,
@@ -185,7 +186,7 @@ async fn drop_each(election: &Election, other: MemberId, polls: usize) {
     abandon(election.transfer(other), polls).await;
 }
 
-async fn dropped_anywhere<H: Handle>(group: &Members<H>) -> Result<String, Failure> {
+async fn dropped_anywhere<H: Handle>(group: &Members<H>) -> Result<String, CheckFailure> {
     let (_, first) = settled(group).await?;
     let mut dropped = 0;
     for polls in 0..=POLLS {
@@ -199,7 +200,8 @@ async fn dropped_anywhere<H: Handle>(group: &Members<H>) -> Result<String, Failu
     }
     for place in 0..group.all.len() {
         let led = timeout(PATIENCE, leads_again(group, place)).await;
-        let late = |_| Failure::Otherwise(format!("{} cannot lead", group.all[place].member()));
+        let late =
+            |_| CheckFailure::Otherwise(format!("{} cannot lead", group.all[place].member()));
         led.map_err(late)??;
     }
     let (_, last) = settled(group).await?;
@@ -209,7 +211,7 @@ async fn dropped_anywhere<H: Handle>(group: &Members<H>) -> Result<String, Failu
 /// Has a member lead once more, by transfer and by work. What was dropped may still move leadership, and a
 /// transfer may be refused honestly: it is tried until it succeeds. Where there is none, others resign until it is
 /// this one's turn.
-async fn leads_again<H: Handle>(group: &Members<H>, place: usize) -> Result<(), Failure> {
+async fn leads_again<H: Handle>(group: &Members<H>, place: usize) -> Result<(), CheckFailure> {
     let member = &group.all[place];
     loop {
         let (leader, _) = settled(group).await?;
@@ -234,14 +236,14 @@ async fn leads_again<H: Handle>(group: &Members<H>, place: usize) -> Result<(), 
     }
 }
 
-async fn nothing_left<H: Handle>(group: &Members<H>) -> Result<String, Failure> {
+async fn nothing_left<H: Handle>(group: &Members<H>) -> Result<String, CheckFailure> {
     let (place, _) = settled(group).await?;
     let other = group.all[(place + 1) % group.all.len()].member();
     // What is made once, and then kept, is made now: also what a member makes when it leads for the first time.
     drop_each(group.all[place].election(), other, 1).await;
     for place in 0..group.all.len() {
         let led = timeout(PATIENCE, leads_again(group, place)).await;
-        led.map_err(|_| Failure::Otherwise("not every member came to lead".into()))??;
+        led.map_err(|_| CheckFailure::Otherwise("not every member came to lead".into()))??;
     }
     settled(group).await?;
     let mut before = held()?;
@@ -267,7 +269,7 @@ async fn after_dropping<H: Handle>(
     group: &Members<H>,
     other: MemberId,
     before: (usize, usize),
-) -> Result<(usize, usize), Failure> {
+) -> Result<(usize, usize), CheckFailure> {
     for cycle in 0..CYCLES {
         let election = group.all[cycle % group.all.len()].election();
         let polls = cycle % (POLLS + 1);
@@ -291,14 +293,15 @@ async fn after_dropping<H: Handle>(
 }
 
 /// Tasks of this runtime, and open descriptors of this process.
-fn held() -> Result<(usize, usize), Failure> {
+fn held() -> Result<(usize, usize), CheckFailure> {
     let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
-    let descriptors = std::fs::read_dir("/proc/self/fd")
-        .map_err(|error| Failure::Otherwise(format!("could not count descriptors: {error}")))?;
+    let descriptors = std::fs::read_dir("/proc/self/fd").map_err(|error| {
+        CheckFailure::Otherwise(format!("could not count descriptors: {error}"))
+    })?;
     Ok((tasks, descriptors.count()))
 }
 
-async fn after_shutdown<H: Handle>(group: &Members<H>) -> Result<String, Failure> {
+async fn after_shutdown<H: Handle>(group: &Members<H>) -> Result<String, CheckFailure> {
     let (place, term) = settled(group).await?;
     let member = &group.all[place];
     let election = member.election();
@@ -333,7 +336,7 @@ async fn after_shutdown<H: Handle>(group: &Members<H>) -> Result<String, Failure
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    let late = |_| Failure::Otherwise("nobody took over".into());
+    let late = |_| CheckFailure::Otherwise("nobody took over".into());
     timeout(PATIENCE, took_over).await.map_err(late)?;
     Ok(format!("it ended within {took:.1?}"))
 }

@@ -14,17 +14,17 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use mandate_proto::identity::{MemberId, Term};
-use mandate_proto::pole::installation::Guarantee;
+use mandate_proto::pole::installation::PeerGuarantee;
 use mandate_runtime::Start;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::history::{Act, History, now};
-use crate::judge::{Violation, judge};
-use crate::process::Process;
-use crate::protocol::{Order, Report, Seen};
+use crate::judge::{HistoryViolation, judge};
+use crate::process::ChildProcess;
+use crate::protocol::{ActorReport, Instruction, Seen};
 use crate::register::Register;
-use crate::subject::{Ability, Cables, Members, SetupError, Subject, placed};
+use crate::subject::{Ability, EngineUnderTest, Members, NetworkFaults, SetupError, placed};
 
 /// Between two looks at what is waited for, if nothing is said meanwhile.
 const LOOK: Duration = Duration::from_millis(2);
@@ -34,7 +34,7 @@ const SHOWN_BYTES: usize = 2000;
 
 /// How the members of a group behave.
 #[derive(Clone, Copy, Debug)]
-pub struct Conduct {
+pub struct ActorSettings {
     /// Between two acts of a leader.
     pub pace: Duration,
     /// Whether leaders write to a register at every act.
@@ -89,18 +89,18 @@ pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Group
 }
 
 /// A group of processes.
-pub struct Group {
+pub struct ProcessGroup {
     // In the order in which they must end.
-    processes: BTreeMap<MemberId, Process>,
+    processes: BTreeMap<MemberId, ChildProcess>,
     members: Box<dyn Members>,
     register: Option<Register>,
     directory: TempDir,
-    guarantee: Guarantee,
+    guarantee: PeerGuarantee,
     patience: Duration,
     /// Whether members know who leads while that is another, and whether two may lead.
     knows_leader: bool,
     excludes: bool,
-    conduct: Conduct,
+    conduct: ActorSettings,
     paused: BTreeSet<MemberId>,
     said: Receiver<(MemberId, String)>,
     hears: Sender<(MemberId, String)>,
@@ -112,9 +112,13 @@ pub struct Group {
     orders: u64,
 }
 
-impl Group {
+impl ProcessGroup {
     /// Starts members p1 to p`size`, for the first time, and waits until all take part.
-    pub fn start(subject: &dyn Subject, size: u32, conduct: Conduct) -> Result<Self, GroupError> {
+    pub fn start(
+        subject: &dyn EngineUnderTest,
+        size: u32,
+        conduct: ActorSettings,
+    ) -> Result<Self, GroupError> {
         let directory = tempfile::Builder::new().prefix("mandate-").tempdir();
         let directory = directory.map_err(system("make a private directory"))?;
         let members = subject.group(size, directory.path()).map_err(GroupError::Setup)?;
@@ -122,7 +126,7 @@ impl Group {
             conduct.register.then(|| Register::start(&directory.path().join("register")));
         let register = register.transpose().map_err(system("start the register"))?;
         let (hears, said) = channel();
-        let mut group = Group {
+        let mut group = ProcessGroup {
             processes: BTreeMap::new(),
             members,
             register,
@@ -151,7 +155,7 @@ impl Group {
     }
 
     /// What leaders of this group may rely on.
-    pub fn guarantee(&self) -> Guarantee {
+    pub fn guarantee(&self) -> PeerGuarantee {
         self.guarantee
     }
 
@@ -165,7 +169,7 @@ impl Group {
         let command = self.members.command(member, start);
         let mut command = self.with_conduct(member, command);
         let (log, hears) = (self.log(member)?, self.hears.clone());
-        let process = Process::spawn(&mut command, log, move |line| {
+        let process = ChildProcess::spawn(&mut command, log, move |line| {
             let _ = hears.send((member, line.to_owned()));
         });
         let process = process.map_err(system(format!("start {member}")))?;
@@ -234,13 +238,13 @@ impl Group {
             line.parse().map_err(|_| GroupError::Nonsense { member, line: line.to_owned() })?;
         self.history.record(member, &report);
         match report {
-            Report::Ready => {
+            ActorReport::Ready => {
                 self.ready.insert(member);
             }
-            Report::Working { term } => {
+            ActorReport::Working { term } => {
                 self.working.insert(member, term);
             }
-            Report::Done { number, answer } => {
+            ActorReport::Done { number, answer } => {
                 self.answers.insert(number, answer);
             }
             _ => {}
@@ -274,7 +278,7 @@ impl Group {
     }
 
     /// Everything that has happened and must not.
-    pub fn violations(&mut self) -> Result<Vec<Violation>, GroupError> {
+    pub fn violations(&mut self) -> Result<Vec<HistoryViolation>, GroupError> {
         let (guarantee, excludes) = (self.guarantee, self.excludes);
         let history = self.history()?;
         Ok(if excludes { judge(guarantee, history) } else { Vec::new() })
@@ -336,21 +340,27 @@ impl Group {
     pub fn order(
         &mut self,
         member: MemberId,
-        order: Order,
+        order: Instruction,
     ) -> Result<Result<String, String>, GroupError> {
+        let what = format!("{member} answers to `{order}`");
         let number = self.tell(member, order)?;
-        self.until(format!("{member} answers to `{order}`"), |group| group.answers.remove(&number))
+        self.until(what, |group| group.answered(number))
+    }
+
+    /// The answer to the order with this number, if it is there; once.
+    pub fn answered(&mut self, number: u64) -> Option<Result<String, String>> {
+        self.answers.remove(&number)
     }
 
     /// Gives a member an order and does not wait; its number.
-    pub fn tell(&mut self, member: MemberId, order: Order) -> Result<u64, GroupError> {
+    pub fn tell(&mut self, member: MemberId, order: Instruction) -> Result<u64, GroupError> {
         self.orders += 1;
         let line = format!("{} {order}", self.orders);
         self.process(member)?.tell(&line).map_err(system(format!("tell {member} to {order}")))?;
         Ok(self.orders)
     }
 
-    fn process(&mut self, member: MemberId) -> Result<&mut Process, GroupError> {
+    fn process(&mut self, member: MemberId) -> Result<&mut ChildProcess, GroupError> {
         let gone = || io::Error::new(io::ErrorKind::NotFound, "it does not run");
         let process = self.processes.get_mut(&member);
         process.ok_or_else(gone).map_err(system(format!("find the process of {member}")))
@@ -371,7 +381,7 @@ impl Group {
         self.processes.remove(&member);
         self.paused.remove(&member);
         self.listen()?;
-        self.history.record(member, &Report::View { at: now(), seen: Seen::Stopped });
+        self.history.record(member, &ActorReport::View { at: now(), seen: Seen::Stopped });
         Ok(())
     }
 
@@ -446,7 +456,7 @@ impl Group {
         let mut command = self.with_conduct(member, command);
         let path = self.directory.path().join(format!("{member}-twin.log"));
         let log = File::create(&path).map_err(system("keep what the second one says"))?;
-        let twin = Process::spawn(&mut command, log, |_| ());
+        let twin = ChildProcess::spawn(&mut command, log, |_| ());
         let mut twin = twin.map_err(system(format!("start {member} once more")))?;
         let what = format!("a second process of {member} ends");
         let status = self.until(what, |_| twin.ended().ok().flatten())?;
@@ -454,7 +464,7 @@ impl Group {
     }
 
     /// What members elect by, if it can be cut.
-    pub fn cables(&self) -> Result<&dyn Cables, GroupError> {
+    pub fn cables(&self) -> Result<&dyn NetworkFaults, GroupError> {
         self.members.cables().ok_or(GroupError::NoCables)
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use mandate_proto::identity::{MemberId, Term};
 use mandate_runtime::clock;
 
-use crate::protocol::{Report, Seen};
+use crate::protocol::{ActorReport, Seen};
 use crate::register::Accepted;
 
 /// What the clock that all processes of the host share reads, in nanoseconds.
@@ -30,7 +30,7 @@ pub struct Act {
 
 /// Everything that one member did in one term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reign {
+pub struct TermActs {
     /// When it did something first.
     pub first: u64,
     /// And last.
@@ -41,7 +41,7 @@ pub struct Reign {
 
 /// Who leads, as a member saw it from some time on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct View {
+pub struct LeaderView {
     /// Who saw it.
     pub member: MemberId,
     /// From when on.
@@ -52,7 +52,7 @@ pub struct View {
 
 /// A write that the register refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RefusedWrite {
     /// Who wrote.
     pub member: MemberId,
     /// In which term.
@@ -66,31 +66,34 @@ pub struct Refusal {
 /// What a group did, saw and wrote.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    reigns: BTreeMap<(Term, MemberId), Reign>,
+    reigns: BTreeMap<(Term, MemberId), TermActs>,
     acts: Vec<Act>,
     newest: Option<Act>,
-    views: Vec<View>,
-    refusals: Vec<Refusal>,
+    views: Vec<LeaderView>,
+    refusals: Vec<RefusedWrite>,
     /// What the register took, in its order.
     pub accepted: Vec<Accepted>,
 }
 
 impl History {
     /// Records what a member said, if it is of what it did or saw.
-    pub fn record(&mut self, member: MemberId, report: &Report) {
+    pub fn record(&mut self, member: MemberId, report: &ActorReport) {
         match *report {
-            Report::Act { term, at } => self.act(Act { member, term, at }),
-            Report::View { at, seen } => self.views.push(View { member, at, seen }),
-            Report::Refused { term, highest, held } => {
-                self.refusals.push(Refusal { member, term, highest, held });
+            ActorReport::Act { term, at } => self.act(Act { member, term, at }),
+            ActorReport::View { at, seen } => self.views.push(LeaderView { member, at, seen }),
+            ActorReport::Refused { term, highest, held } => {
+                self.refusals.push(RefusedWrite { member, term, highest, held });
             }
-            Report::Ready | Report::Working { .. } | Report::Done { .. } | Report::Stopped => {}
+            ActorReport::Ready
+            | ActorReport::Working { .. }
+            | ActorReport::Done { .. }
+            | ActorReport::Stopped => {}
         }
     }
 
     fn act(&mut self, act: Act) {
         let Act { member, term, at } = act;
-        let none = Reign { first: at, last: at, acts: 0 };
+        let none = TermActs { first: at, last: at, acts: 0 };
         let reign = self.reigns.entry((term, member)).or_insert(none);
         reign.first = reign.first.min(at);
         reign.last = reign.last.max(at);
@@ -100,12 +103,12 @@ impl History {
     }
 
     /// Who did something in which term, by terms.
-    pub fn reigns(&self) -> impl DoubleEndedIterator<Item = (Term, MemberId, Reign)> {
+    pub fn reigns(&self) -> impl DoubleEndedIterator<Item = (Term, MemberId, TermActs)> {
         self.reigns.iter().map(|((term, member), reign)| (*term, *member, *reign))
     }
 
     /// What one member did in one term.
-    pub fn reign(&self, term: Term, member: MemberId) -> Option<Reign> {
+    pub fn reign(&self, term: Term, member: MemberId) -> Option<TermActs> {
         self.reigns.get(&(term, member)).copied()
     }
 
@@ -136,7 +139,7 @@ impl History {
     }
 
     /// What members saw, as it was told; in order for each of them.
-    pub fn views(&self) -> &[View] {
+    pub fn views(&self) -> &[LeaderView] {
         &self.views
     }
 
@@ -146,7 +149,7 @@ impl History {
     }
 
     /// What the register refused.
-    pub fn refusals(&self) -> &[Refusal] {
+    pub fn refusals(&self) -> &[RefusedWrite] {
         &self.refusals
     }
 }

@@ -22,14 +22,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use mandate_proto::identity::{MemberId, Term};
-use mandate_proto::pole::installation::Guarantee;
+use mandate_proto::pole::installation::PeerGuarantee;
 
-use crate::history::{History, Refusal};
+use crate::history::{History, RefusedWrite};
 use crate::register::Accepted;
 
 /// Something that must not be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Violation {
+pub enum HistoryViolation {
     /// A term had two leaders.
     #[error("in term {term} both {} and {} acted", members[0], members[1])]
     TwoInOneTerm {
@@ -97,13 +97,13 @@ pub enum Violation {
     )]
     HeldAfterRefusal {
         /// What was refused.
-        refusal: Refusal,
+        refusal: RefusedWrite,
     },
 }
 
 /// Finds everything in a history that an engine of this guarantee must not do.
-pub fn judge(guarantee: Guarantee, history: &History) -> Vec<Violation> {
-    let is_leased = matches!(guarantee, Guarantee::Leased { .. });
+pub fn judge(guarantee: PeerGuarantee, history: &History) -> Vec<HistoryViolation> {
+    let is_leased = matches!(guarantee, PeerGuarantee::Leased { .. });
     let mut found = Vec::new();
     two_in_one_term(history, &mut found);
     order_of_acts(history, is_leased, &mut found);
@@ -113,14 +113,14 @@ pub fn judge(guarantee: Guarantee, history: &History) -> Vec<Violation> {
     found
 }
 
-fn two_in_one_term(history: &History, found: &mut Vec<Violation>) {
+fn two_in_one_term(history: &History, found: &mut Vec<HistoryViolation>) {
     let mut leaders = BTreeMap::new();
     let acted = history.reigns().map(|(term, member, _)| (term, member));
     // Of a term that nobody was seen to act in, what was written still counts.
     let written = history.accepted.iter().map(|write| (write.term, write.member));
     for (term, member) in acted.chain(written) {
         let first = *leaders.entry(term).or_insert(member);
-        let violation = Violation::TwoInOneTerm { term, members: [first, member] };
+        let violation = HistoryViolation::TwoInOneTerm { term, members: [first, member] };
         if first != member && !found.contains(&violation) {
             found.push(violation);
         }
@@ -128,7 +128,7 @@ fn two_in_one_term(history: &History, found: &mut Vec<Violation>) {
 }
 
 /// Acts of a reign against the beginnings of all higher terms. Of several only the earliest is named.
-fn order_of_acts(history: &History, is_leased: bool, found: &mut Vec<Violation>) {
+fn order_of_acts(history: &History, is_leased: bool, found: &mut Vec<HistoryViolation>) {
     // The earliest beginning of a higher term: by anyone, and by each member.
     let mut earliest: Option<(u64, Term)> = None;
     let mut earliest_of: BTreeMap<MemberId, (u64, Term)> = BTreeMap::new();
@@ -144,10 +144,10 @@ fn order_of_acts(history: &History, is_leased: bool, found: &mut Vec<Violation>)
             let Some((began, newer)) = higher else { continue };
             let member = *member;
             if reign.first > began {
-                found.push(Violation::TermsFell { member, term, newer });
+                found.push(HistoryViolation::TermsFell { member, term, newer });
             } else if reign.last > began {
                 let overlap = Duration::from_nanos(reign.last - began);
-                found.push(Violation::StaleAct { member, term, newer, overlap });
+                found.push(HistoryViolation::StaleAct { member, term, newer, overlap });
             }
         }
         for (_, member, reign) in of_this_term {
@@ -159,44 +159,53 @@ fn order_of_acts(history: &History, is_leased: bool, found: &mut Vec<Violation>)
     }
 }
 
-fn names(history: &History, found: &mut Vec<Violation>) {
+fn names(history: &History, found: &mut Vec<HistoryViolation>) {
     let mut leaders: BTreeMap<Term, MemberId> =
         history.reigns().map(|(term, member, _)| (term, member)).collect();
     for view in history.views() {
         let Some((named, term)) = view.seen.leader(view.member) else { continue };
         let other = *leaders.entry(term).or_insert(named);
         if other != named {
-            found.push(Violation::NamedAnother { observer: view.member, term, named, other });
+            found.push(HistoryViolation::NamedAnother {
+                observer: view.member,
+                term,
+                named,
+                other,
+            });
         }
     }
 }
 
-fn views(history: &History, found: &mut Vec<Violation>) {
+fn views(history: &History, found: &mut Vec<HistoryViolation>) {
     let mut highest = BTreeMap::new();
     for view in history.views() {
         let Some((_, later)) = view.seen.leader(view.member) else { continue };
         let earlier = highest.entry(view.member).or_insert(later);
         if later < *earlier {
-            found.push(Violation::ViewFell { member: view.member, earlier: *earlier, later });
+            found.push(HistoryViolation::ViewFell {
+                member: view.member,
+                earlier: *earlier,
+                later,
+            });
         }
         *earlier = later.max(*earlier);
     }
 }
 
-fn register(history: &History, is_leased: bool, found: &mut Vec<Violation>) {
+fn register(history: &History, is_leased: bool, found: &mut Vec<HistoryViolation>) {
     let mut newest = Term::NONE;
     found.extend(falls(&mut newest, &history.accepted));
     let held = history.refusals().iter().filter(|refusal| refusal.held && is_leased);
-    found.extend(held.map(|refusal| Violation::HeldAfterRefusal { refusal: *refusal }));
+    found.extend(held.map(|refusal| HistoryViolation::HeldAfterRefusal { refusal: *refusal }));
 }
 
 /// Writes of an older term after a newer, which nothing that checks terms may have taken. `newest` is the highest term
 /// that was written before these, and after them.
-pub fn falls(newest: &mut Term, writes: &[Accepted]) -> Vec<Violation> {
+pub fn falls(newest: &mut Term, writes: &[Accepted]) -> Vec<HistoryViolation> {
     let mut found = Vec::new();
     for write in writes {
         if write.term < *newest {
-            found.push(Violation::RegisterFell { write: *write, newer: *newest });
+            found.push(HistoryViolation::RegisterFell { write: *write, newer: *newest });
         }
         *newest = write.term.max(*newest);
     }

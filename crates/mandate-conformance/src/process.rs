@@ -8,13 +8,13 @@ use std::thread::{self, JoinHandle};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A process whose lines are read. It is killed when this is dropped.
-pub struct Process {
+pub struct ChildProcess {
     child: Child,
     input: Option<ChildStdin>,
     reading: Option<JoinHandle<()>>,
 }
 
-impl Process {
+impl ChildProcess {
     /// Starts it; `said` is called with every line that it writes, and what it complains goes to `log`.
     pub fn spawn(
         command: &mut Command,
@@ -28,7 +28,7 @@ impl Process {
                 BufReader::new(output).lines().map_while(Result::ok).for_each(|line| said(&line));
             })
         });
-        Ok(Process { child, input, reading })
+        Ok(ChildProcess { child, input, reading })
     }
 
     /// Its number.
@@ -71,7 +71,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -38,6 +38,8 @@
 //! | `N transfer MEMBER` | hand it over; answered when that has begun | `ok`, `no REASON` |
 //! | `N lead` | begin to wait for leadership, to work for ever once it is had | `ok` at once |
 //! | `N cancel` | drop what `lead` has begun, wherever it waits | `ok`, `no` if nothing was begun |
+//! | `N publish VALUE` | publish a value of one word with the term that is held | `ok`, `no REASON` |
+//! | `N value` | what the leader has published, as the member shows it | `ok`, `ok LEADER TERM VALUE` |
 //! | `N status` | what the member knows | `ok SEEN suspects MEMBER ...` |
 //! | `N figures HISTORY REQUESTS` | tell the oracle of this member | `ok` |
 //! | `N stall MS` | let the engine not run for so many milliseconds, while what it has started beside itself does, and acts go on | `ok` at once |
@@ -88,7 +90,7 @@ impl Seen {
 
 /// What a member says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Report {
+pub enum ActorReport {
     /// It takes part.
     Ready,
     /// It has acted.
@@ -131,8 +133,8 @@ pub enum Report {
 }
 
 /// What a member is asked to do.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Order {
+#[derive(Clone, Debug, PartialEq)]
+pub enum Instruction {
     /// Give leadership up.
     Resign,
     /// Hand it over.
@@ -141,6 +143,10 @@ pub enum Order {
     Lead,
     /// Drop that.
     Cancel,
+    /// Publish a value with its term.
+    Publish(String),
+    /// Say what the leader has published.
+    Value,
     /// Say what it knows.
     Status,
     /// Tell the oracle.
@@ -174,36 +180,40 @@ impl fmt::Display for Seen {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ActorReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Report::Ready => f.write_str("ready"),
-            Report::Act { term, at } => write!(f, "act {term} {at}"),
-            Report::Refused { term, highest, held } => {
+            ActorReport::Ready => f.write_str("ready"),
+            ActorReport::Act { term, at } => write!(f, "act {term} {at}"),
+            ActorReport::Refused { term, highest, held } => {
                 write!(f, "refused {term} {highest} {}", if *held { "held" } else { "over" })
             }
-            Report::View { at, seen } => write!(f, "view {at} {seen}"),
-            Report::Working { term } => write!(f, "working {term}"),
-            Report::Done { number, answer: Ok(text) } if text.is_empty() => {
+            ActorReport::View { at, seen } => write!(f, "view {at} {seen}"),
+            ActorReport::Working { term } => write!(f, "working {term}"),
+            ActorReport::Done { number, answer: Ok(text) } if text.is_empty() => {
                 write!(f, "done {number} ok")
             }
-            Report::Done { number, answer: Ok(text) } => write!(f, "done {number} ok {text}"),
-            Report::Done { number, answer: Err(reason) } => write!(f, "done {number} no {reason}"),
-            Report::Stopped => f.write_str("stopped"),
+            ActorReport::Done { number, answer: Ok(text) } => write!(f, "done {number} ok {text}"),
+            ActorReport::Done { number, answer: Err(reason) } => {
+                write!(f, "done {number} no {reason}")
+            }
+            ActorReport::Stopped => f.write_str("stopped"),
         }
     }
 }
 
-impl fmt::Display for Order {
+impl fmt::Display for Instruction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Order::Resign => f.write_str("resign"),
-            Order::Transfer(to) => write!(f, "transfer {to}"),
-            Order::Lead => f.write_str("lead"),
-            Order::Cancel => f.write_str("cancel"),
-            Order::Status => f.write_str("status"),
-            Order::Figures { history, requests } => write!(f, "figures {history} {requests}"),
-            Order::Stall(ms) => write!(f, "stall {ms}"),
+            Instruction::Resign => f.write_str("resign"),
+            Instruction::Transfer(to) => write!(f, "transfer {to}"),
+            Instruction::Lead => f.write_str("lead"),
+            Instruction::Cancel => f.write_str("cancel"),
+            Instruction::Publish(value) => write!(f, "publish {value}"),
+            Instruction::Value => f.write_str("value"),
+            Instruction::Status => f.write_str("status"),
+            Instruction::Figures { history, requests } => write!(f, "figures {history} {requests}"),
+            Instruction::Stall(ms) => write!(f, "stall {ms}"),
         }
     }
 }
@@ -228,7 +238,7 @@ impl FromStr for Seen {
     }
 }
 
-impl FromStr for Report {
+impl FromStr for ActorReport {
     type Err = InvalidLine;
 
     fn from_str(line: &str) -> Result<Self, InvalidLine> {
@@ -236,25 +246,25 @@ impl FromStr for Report {
         let (first, rest) = line.split_once(' ').unwrap_or((line, ""));
         let words: Vec<_> = rest.split(' ').collect();
         Ok(match (first, &words[..]) {
-            ("ready", [""]) => Report::Ready,
-            ("stopped", [""]) => Report::Stopped,
-            ("act", [of, at]) => Report::Act {
+            ("ready", [""]) => ActorReport::Ready,
+            ("stopped", [""]) => ActorReport::Stopped,
+            ("act", [of, at]) => ActorReport::Act {
                 term: term(of).ok_or_else(|| invalid("a term"))?,
                 at: at.parse().map_err(|_| invalid("a time"))?,
             },
-            ("refused", [of, highest, held @ ("held" | "over")]) => Report::Refused {
+            ("refused", [of, highest, held @ ("held" | "over")]) => ActorReport::Refused {
                 term: term(of).ok_or_else(|| invalid("a term"))?,
                 highest: term(highest).ok_or_else(|| invalid("a term"))?,
                 held: *held == "held",
             },
-            ("view", [at, ..]) => Report::View {
+            ("view", [at, ..]) => ActorReport::View {
                 at: at.parse().map_err(|_| invalid("a time"))?,
                 seen: rest.split_once(' ').map_or("", |(_, seen)| seen).parse()?,
             },
             ("working", [of]) => {
-                Report::Working { term: term(of).ok_or_else(|| invalid("a term"))? }
+                ActorReport::Working { term: term(of).ok_or_else(|| invalid("a term"))? }
             }
-            ("done", [number, answer @ ("ok" | "no"), text @ ..]) => Report::Done {
+            ("done", [number, answer @ ("ok" | "no"), text @ ..]) => ActorReport::Done {
                 number: number.parse().map_err(|_| invalid("a number"))?,
                 answer: if *answer == "ok" { Ok(text.join(" ")) } else { Err(text.join(" ")) },
             },
@@ -263,23 +273,25 @@ impl FromStr for Report {
     }
 }
 
-impl FromStr for Order {
+impl FromStr for Instruction {
     type Err = InvalidLine;
 
     fn from_str(line: &str) -> Result<Self, InvalidLine> {
         let invalid = |expected| InvalidLine { line: line.to_owned(), expected };
         let words: Vec<_> = line.split(' ').collect();
         Ok(match words[..] {
-            ["resign"] => Order::Resign,
-            ["lead"] => Order::Lead,
-            ["cancel"] => Order::Cancel,
-            ["status"] => Order::Status,
-            ["transfer", to] => Order::Transfer(to.parse().map_err(|_| invalid("a member"))?),
-            ["figures", history, requests] => Order::Figures {
+            ["resign"] => Instruction::Resign,
+            ["lead"] => Instruction::Lead,
+            ["cancel"] => Instruction::Cancel,
+            ["publish", ref words @ ..] => Instruction::Publish(words.join(" ")),
+            ["value"] => Instruction::Value,
+            ["status"] => Instruction::Status,
+            ["transfer", to] => Instruction::Transfer(to.parse().map_err(|_| invalid("a member"))?),
+            ["figures", history, requests] => Instruction::Figures {
                 history: history.parse().map_err(|_| invalid("a position"))?,
                 requests: requests.parse().map_err(|_| invalid("a rate"))?,
             },
-            ["stall", ms] => Order::Stall(ms.parse().map_err(|_| invalid("milliseconds"))?),
+            ["stall", ms] => Instruction::Stall(ms.parse().map_err(|_| invalid("milliseconds"))?),
             _ => return Err(invalid("an order")),
         })
     }
@@ -304,31 +316,33 @@ mod tests {
             Seen::Stopped,
         ];
         let reports = [
-            Report::Ready,
-            Report::Act { term, at: 5 },
-            Report::Refused { term, highest, held: true },
-            Report::Refused { term, highest, held: false },
-            Report::Working { term },
-            Report::Done { number: 1, answer: Ok(String::new()) },
-            Report::Done { number: 2, answer: Ok("electing suspects p1 p2".into()) },
-            Report::Done { number: 3, answer: Err("that member does not answer".into()) },
-            Report::Stopped,
+            ActorReport::Ready,
+            ActorReport::Act { term, at: 5 },
+            ActorReport::Refused { term, highest, held: true },
+            ActorReport::Refused { term, highest, held: false },
+            ActorReport::Working { term },
+            ActorReport::Done { number: 1, answer: Ok(String::new()) },
+            ActorReport::Done { number: 2, answer: Ok("electing suspects p1 p2".into()) },
+            ActorReport::Done { number: 3, answer: Err("that member does not answer".into()) },
+            ActorReport::Stopped,
         ];
-        let views = seen.map(|seen| Report::View { at: 8, seen });
+        let views = seen.map(|seen| ActorReport::View { at: 8, seen });
         for report in reports.iter().chain(&views) {
             assert_eq!(report.to_string().parse().as_ref(), Ok(report));
         }
         let orders = [
-            Order::Resign,
-            Order::Transfer(leader),
-            Order::Lead,
-            Order::Cancel,
-            Order::Status,
-            Order::Figures { history: 3, requests: 0.5 },
-            Order::Stall(400),
+            Instruction::Resign,
+            Instruction::Transfer(leader),
+            Instruction::Lead,
+            Instruction::Cancel,
+            Instruction::Publish("p2.7".into()),
+            Instruction::Value,
+            Instruction::Status,
+            Instruction::Figures { history: 3, requests: 0.5 },
+            Instruction::Stall(400),
         ];
         for order in orders {
-            assert_eq!(order.to_string().parse(), Ok(order));
+            assert_eq!(order.to_string().parse().as_ref(), Ok(&order));
         }
     }
 
@@ -337,12 +351,12 @@ mod tests {
         for line in
             ["", "act", "act 1", "act x 1", "view 1", "view 1 leading", "done x ok", "ready x"]
         {
-            assert!(line.parse::<Report>().is_err(), "{line}");
+            assert!(line.parse::<ActorReport>().is_err(), "{line}");
         }
         for line in ["", "transfer", "transfer you", "resign now"] {
-            assert!(line.parse::<Order>().is_err(), "{line}");
+            assert!(line.parse::<Instruction>().is_err(), "{line}");
         }
-        let error = "act 1 late".parse::<Report>().unwrap_err().to_string();
+        let error = "act 1 late".parse::<ActorReport>().unwrap_err().to_string();
         assert!(error.contains("act 1 late") && error.contains("a time"), "{error}");
     }
 }

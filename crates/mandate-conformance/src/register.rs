@@ -137,14 +137,14 @@ fn take(content: &mut Content, write: Accepted) -> Result<(), Term> {
 
 /// A member's connection to a register.
 #[derive(Debug)]
-pub struct Writer {
+pub struct RegisterWriter {
     stream: BufReader<UnixStream>,
 }
 
-impl Writer {
+impl RegisterWriter {
     /// Connects to the register at a path.
     pub fn connect(path: &Path) -> io::Result<Self> {
-        Ok(Writer { stream: BufReader::new(UnixStream::connect(path)?) })
+        Ok(RegisterWriter { stream: BufReader::new(UnixStream::connect(path)?) })
     }
 
     /// Writes; if the register refuses, the higher term that it has seen.
@@ -170,7 +170,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("register");
         let register = Register::start(&path).unwrap();
-        let [mut old, mut new] = [(); 2].map(|()| Writer::connect(&path).unwrap());
+        let [mut old, mut new] = [(); 2].map(|()| RegisterWriter::connect(&path).unwrap());
         let (p1, p2) = (MemberId::new(1), MemberId::new(2));
         assert_eq!(old.write(p1, Term::new(3)).unwrap(), Ok(()));
         assert_eq!(new.write(p2, Term::new(5)).unwrap(), Ok(()));

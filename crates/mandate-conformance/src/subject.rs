@@ -6,19 +6,19 @@ use std::process::Command;
 use std::time::Duration;
 
 use mandate_proto::identity::MemberId;
-use mandate_proto::pole::installation::Guarantee;
+use mandate_proto::pole::installation::PeerGuarantee;
 use mandate_runtime::Start;
 
 /// Why a group could not be made.
 pub type SetupError = Box<dyn std::error::Error + Send + Sync>;
 
 /// An engine, set up in one way.
-pub trait Subject {
+pub trait EngineUnderTest {
     /// What it is, for reports: `peer, leased, 1s`.
     fn name(&self) -> String;
 
     /// What its leaders may rely on, and the lease if they do.
-    fn guarantee(&self) -> Guarantee;
+    fn guarantee(&self) -> PeerGuarantee;
 
     /// Makes everything that members p1 to p`size` need, short of starting them: configurations,
     /// certificates, databases. The directory is empty, private, and removed in the end.
@@ -32,7 +32,7 @@ pub trait Subject {
     /// How long anything may take that must happen. Not a measure of speed: a host that does much else
     /// must not be taken for an engine that does nothing.
     fn patience(&self) -> Duration {
-        Duration::from_secs(30)
+        Duration::from_secs(120)
     }
 }
 
@@ -43,6 +43,8 @@ pub enum Ability {
     Transfer,
     /// Know who leads while that is another.
     KnowTheLeader,
+    /// Publish a value with the term.
+    Publish,
     /// Keep a second process from running as a member that runs.
     RunOnce,
     /// Keep two from leading at once. Where that is not promised, there are no terms, and nothing is judged.
@@ -74,13 +76,13 @@ pub trait Members {
     }
 
     /// What members reach each other by, or their database; `None` if that cannot be cut here.
-    fn cables(&self) -> Option<&dyn Cables> {
+    fn cables(&self) -> Option<&dyn NetworkFaults> {
         None
     }
 }
 
 /// What members elect by, to be cut.
-pub trait Cables {
+pub trait NetworkFaults {
     /// From now on nothing gets to a member or from it.
     fn isolate(&self, member: MemberId);
 

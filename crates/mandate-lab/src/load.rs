@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::time::sleep_until;
 
-use crate::wan::Host;
+use crate::wan::EmulatedHost;
 
 /// Writes that were answered later than this say nothing of a rate that was kept: clients for it are counted so that
 /// they keep it while writes take less.
@@ -72,7 +72,7 @@ impl Load {
     /// Adds clients on a host. `make` is called on it, with a number for each client.
     pub fn add<W: Writer>(
         &mut self,
-        host: &Host,
+        host: &EmulatedHost,
         place: usize,
         pace: Pace,
         make: impl Fn(u32) -> W + Send,
@@ -118,7 +118,7 @@ impl Load {
     }
 
     /// Waits, and tells of the writes that were sent meanwhile.
-    pub fn measure(&self, length: Duration) -> Measured {
+    pub fn measure(&self, length: Duration) -> MeasuredWrites {
         self.take();
         let began = Instant::now();
         std::thread::sleep(length);
@@ -126,7 +126,7 @@ impl Load {
         // Those that were sent last are still under way.
         std::thread::sleep(Duration::from_millis(300));
         let writes = self.take().into_iter().filter(|it| (began..ended).contains(&it.sent));
-        Measured { writes: writes.collect(), length }
+        MeasuredWrites { writes: writes.collect(), length }
     }
 }
 
@@ -139,14 +139,14 @@ impl Drop for Load {
 
 /// Writes of some time.
 #[derive(Clone, Debug)]
-pub struct Measured {
+pub struct MeasuredWrites {
     /// The writes.
     pub writes: Vec<Write>,
     /// How long they were counted.
     pub length: Duration,
 }
 
-impl Measured {
+impl MeasuredWrites {
     /// How long they took at one place, or at all, sorted, in milliseconds.
     pub fn sorted_ms(&self, place: Option<usize>) -> Vec<f64> {
         let chosen = self.writes.iter().filter(|it| place.is_none_or(|place| it.place == place));
@@ -159,7 +159,7 @@ impl Measured {
     #[must_use]
     pub fn of(&self, places: impl Fn(usize) -> bool) -> Self {
         let writes = self.writes.iter().copied().filter(|write| places(write.place)).collect();
-        Measured { writes, length: self.length }
+        MeasuredWrites { writes, length: self.length }
     }
 
     /// The mean at one place, or of all; `None` if there were none.

@@ -13,7 +13,7 @@ pub struct NotDrawn(String);
 
 /// How points are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum PlotKind {
     /// Joined.
     Line,
     /// Joined by a thin line: what should be.
@@ -30,7 +30,7 @@ pub struct Series {
     /// What they are.
     pub name: String,
     /// How they are shown.
-    pub kind: Kind,
+    pub kind: PlotKind,
     /// Which of the colours; what belongs together has one.
     pub colour: usize,
     /// The points.
@@ -158,20 +158,20 @@ where
         mesh.disable_x_mesh().x_labels(panel.names.len() + 1);
     }
     mesh.draw()?;
-    let bars = panel.series.iter().filter(|series| series.kind == Kind::Bars).count() as f64;
+    let bars = panel.series.iter().filter(|series| series.kind == PlotKind::Bars).count() as f64;
     let mut bar = 0.0;
     for series in &panel.series {
         let colour = COLOURS[series.colour % COLOURS.len()];
         let points = series.points.iter().copied();
         let drawn = match series.kind {
-            Kind::Line => {
+            PlotKind::Line => {
                 chart.draw_series(LineSeries::new(points, colour.stroke_width(2)).point_size(3))?
             }
-            Kind::Expected => chart.draw_series(LineSeries::new(points, colour.mix(0.5)))?,
-            Kind::Points => {
+            PlotKind::Expected => chart.draw_series(LineSeries::new(points, colour.mix(0.5)))?,
+            PlotKind::Points => {
                 chart.draw_series(points.map(|point| Circle::new(point, 5, colour.filled())))?
             }
-            Kind::Bars => {
+            PlotKind::Bars => {
                 let width = 0.8 / bars;
                 let left = -0.4 + bar * width;
                 bar += 1.0;
@@ -182,7 +182,7 @@ where
             }
         };
         drawn.label(&series.name).legend(move |(x, y)| {
-            let height = if series.kind == Kind::Expected { 1 } else { 4 };
+            let height = if series.kind == PlotKind::Expected { 1 } else { 4 };
             Rectangle::new([(x, y - height), (x + 12, y + height)], colour.filled())
         });
     }
@@ -212,7 +212,10 @@ mod tests {
             x: "server".into(),
             y: "ms".into(),
             names: vec!["p1".into(), "p2".into()],
-            series: vec![series("measured", Kind::Bars), series("arithmetic", Kind::Points)],
+            series: vec![
+                series("measured", PlotKind::Bars),
+                series("arithmetic", PlotKind::Points),
+            ],
         };
         let document = svg(std::slice::from_ref(&panel)).unwrap();
         for text in ["Latency", "server", "p2", "measured", "arithmetic"] {

@@ -6,13 +6,14 @@ mod settings;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use mandate_lab::rehearsal::{Rehearsal, Setup};
-use mandate_lab::topology::Topology;
+use mandate_cli::topology::Topology;
+use mandate_lab::local_group::{GroupSetup, LocalGroup};
 use mandate_proto::detector::quartiles::Quartiles;
+use mandate_proto::election::State;
 use mandate_proto::identity::MemberId;
 use mandate_proto::oracle::{Measure, Occasion, Oracle, rank};
-use mandate_proto::pole::installation::Guarantee;
-use mandate_proto::pole::member::{Event, MoveEffect, Moves, State};
+use mandate_proto::pole::installation::PeerGuarantee;
+use mandate_proto::pole::member::{Event, MoveEffect, Moves};
 use mandate_proto::pole::selection::Rules;
 use mandate_sim::random::{Random, Stream};
 use settings::{DEPLOYMENT_1, DEPLOYMENT_2, DEPLOYMENT_3, EVEN, three, topology_of, two};
@@ -21,8 +22,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const P5: MemberId = MemberId::new(5);
 
 /// A group that is led by p5, or by whoever is the last.
-fn led_by(leader: MemberId, seed: u64, topology: &Topology, setup: &Setup) -> Rehearsal {
-    let mut group = Rehearsal::new(seed, topology, setup);
+fn led_by(leader: MemberId, seed: u64, topology: &Topology, setup: &GroupSetup) -> LocalGroup {
+    let mut group = LocalGroup::new(seed, topology, setup);
     group.run_for(SECOND * 10);
     if group.leader() != Some(leader) {
         group.transfer(leader);
@@ -34,7 +35,7 @@ fn led_by(leader: MemberId, seed: u64, topology: &Topology, setup: &Setup) -> Re
 
 /// Whom members elect that have measured for a while, after the crash of `leader`.
 fn elected(seed: u64, topology: &Topology, oracle: &str, leader: MemberId) -> MemberId {
-    let mut group = led_by(leader, seed, topology, &Setup::new(oracle.parse().unwrap()));
+    let mut group = led_by(leader, seed, topology, &GroupSetup::new(oracle.parse().unwrap()));
     group.crash(leader);
     group.run_for(SECOND * 10);
     group.leader().expect("someone was elected")
@@ -142,7 +143,7 @@ fn in_random_topologies_the_arg_min_is_elected() {
 /// From when the last living member knew of the crash: until all had a leader selected, and until
 /// one held a mandate, in round trips to the farthest living member.
 fn timed(seed: u64, topology: &Topology, rules: Rules) -> [f64; 2] {
-    let setup = Setup { rules, ..Setup::new("latency/5ms, history".parse().unwrap()) };
+    let setup = GroupSetup { rules, ..GroupSetup::new("latency/5ms, history".parse().unwrap()) };
     let mut group = led_by(P5, seed, topology, &setup);
     let crashed = group.now();
     group.crash(P5);
@@ -188,11 +189,12 @@ fn after_a_known_crash_selection_takes_a_round_trip_and_a_half_and_the_mandate_t
 
 #[test]
 fn a_transfer_takes_two_round_trips_and_never_makes_two_leaders() {
-    let leased = Guarantee::Leased { lease: Duration::from_millis(1000), allowance_per_mille: 10 };
-    for guarantee in [Guarantee::Fenced, leased] {
+    let leased =
+        PeerGuarantee::Leased { lease: Duration::from_millis(1000), allowance_per_mille: 10 };
+    for guarantee in [PeerGuarantee::Fenced, leased] {
         for size in [3, 5, 7] {
             let topology = topology_of(size, |_, _| 40.0, &vec![0.0; size]);
-            let setup = Setup { guarantee, ..Setup::new("constant".parse().unwrap()) };
+            let setup = GroupSetup { guarantee, ..GroupSetup::new("constant".parse().unwrap()) };
             for seed in 0..20 {
                 let leader = MemberId::new(size as u32);
                 let mut group = led_by(leader, seed, &topology, &setup);
@@ -220,7 +222,7 @@ fn messages_of_an_election_stay_within_the_stated_bound() {
         let round_trip = |_: usize, _: usize| 5.0 + random.below(100) as f64;
         let topology = topology_of(size, round_trip, &vec![0.0; size]);
         let leader = MemberId::new(size as u32);
-        let mut group = led_by(leader, 1, &topology, &Setup::new("latency".parse().unwrap()));
+        let mut group = led_by(leader, 1, &topology, &GroupSetup::new("latency".parse().unwrap()));
         let before = group.election_messages();
         group.crash(leader);
         group.run_for(SECOND * 3);
@@ -238,8 +240,9 @@ const MOVES: Moves = Moves {
     shadow: false,
 };
 
-fn moving(topology: &Topology, moves: Moves) -> Rehearsal {
-    let setup = Setup { moves: Some(moves), ..Setup::new("latency/1ms".parse().unwrap()) };
+fn moving(topology: &Topology, moves: Moves) -> LocalGroup {
+    let setup =
+        GroupSetup { moves: Some(moves), ..GroupSetup::new("latency/1ms".parse().unwrap()) };
     led_by(P5, 1, topology, &setup)
 }
 
@@ -314,7 +317,7 @@ fn a_preferred_member_that_is_gone_stalls_nothing() {
 #[test]
 fn an_election_leaves_a_record_that_explains_it() {
     let topology = three(DEPLOYMENT_1, EVEN);
-    let setup = Setup::new("latency/5ms, history".parse().unwrap());
+    let setup = GroupSetup::new("latency/5ms, history".parse().unwrap());
     let mut group = led_by(P5, 1, &topology, &setup);
     let crashed = group.now();
     group.crash(P5);

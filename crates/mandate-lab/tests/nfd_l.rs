@@ -1,10 +1,10 @@
 //! The NFD-L experiment at the paper's lengths: a few seconds of computing.
 
-use mandate_lab::nfd_l::{Settings, plot, report, run};
+use mandate_lab::nfd_l::{NfdLSettings, plot, report, run};
 
 #[test]
 fn the_papers_evaluation_comes_out_as_it_should() {
-    let settings = Settings::default();
+    let settings = NfdLSettings::default();
     let mut steps = 0;
     let results = run(settings, || steps += 1);
     assert_eq!(steps, settings.steps());

@@ -5,7 +5,7 @@ mod settings;
 
 use std::collections::BTreeSet;
 
-use mandate_lab::topology::Topology;
+use mandate_cli::topology::Topology;
 use mandate_proto::identity::MemberId;
 use mandate_proto::oracle::{Occasion, Oracle, Ranking, rank};
 use settings::{DEPLOYMENT_1, DEPLOYMENT_2, DEPLOYMENT_3, EVEN, three, two};

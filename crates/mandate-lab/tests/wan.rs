@@ -5,10 +5,10 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mandate_lab::topology::Topology;
+use mandate_cli::topology::Topology;
 use mandate_lab::wan::check::round_trips;
-use mandate_lab::wan::fault::Fault;
-use mandate_lab::wan::{Host, Wan};
+use mandate_lab::wan::fault::NetworkFault;
+use mandate_lab::wan::{EmulatedHost, Wan};
 
 /// Longer than anything here takes, also on a machine that does much else.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -26,7 +26,7 @@ fn two_sites(link: &str) -> Wan {
     ))
 }
 
-fn host<'a>(wan: &'a Wan, name: &str) -> &'a Host {
+fn host<'a>(wan: &'a Wan, name: &str) -> &'a EmulatedHost {
     wan.host(name).expect("it is in the topology")
 }
 
@@ -40,7 +40,7 @@ fn median(mut times: Vec<f64>) -> f64 {
 }
 
 /// Whether a datagram arrives.
-fn hears(from: &Host, to: &Host, address: usize) -> bool {
+fn hears(from: &EmulatedHost, to: &EmulatedHost, address: usize) -> bool {
     let ip: IpAddr = to.addresses()[address];
     let any: IpAddr = if ip.is_ipv4() { "0.0.0.0" } else { "::" }.parse().unwrap();
     let receiver = to.within(|| UdpSocket::bind((any, 0))).unwrap();
@@ -51,7 +51,7 @@ fn hears(from: &Host, to: &Host, address: usize) -> bool {
 }
 
 /// Sends datagrams with numbers, a millisecond apart; which arrived, in order.
-fn numbers(from: &Host, to: &Host, count: u32) -> Vec<u32> {
+fn numbers(from: &EmulatedHost, to: &EmulatedHost, count: u32) -> Vec<u32> {
     let receiver = to.within(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
     let sender = from.within(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
     sender.connect((to.address, receiver.local_addr().unwrap().port())).unwrap();
@@ -116,15 +116,15 @@ fn datagrams_of_both_families_and_streams_get_through() {
 fn a_cut_is_one_and_heals_and_one_way_is_one_way() {
     let wan = two_sites("ms = 2");
     let [p1, p2, p3] = ["p1", "p2", "p3"].map(|name| host(&wan, name));
-    assert_eq!(wan.inflict(&Fault::Cut { a: side("p1"), b: side("all") }), Ok(4));
+    assert_eq!(wan.inflict(&NetworkFault::Cut { a: side("p1"), b: side("all") }), Ok(4));
     assert!(!hears(p1, p3, 0) && !hears(p3, p1, 0) && hears(p2, p3, 0));
     wan.heal();
     assert!(hears(p1, p3, 0) && hears(p3, p1, 0));
-    wan.inflict(&Fault::OneWay { from: side("p1"), to: side("y") }).unwrap();
+    wan.inflict(&NetworkFault::OneWay { from: side("p1"), to: side("y") }).unwrap();
     assert!(!hears(p1, p3, 0) && hears(p3, p1, 0));
-    wan.inflict(&Fault::Heal { a: side("p1"), b: side("p3") }).unwrap();
+    wan.inflict(&NetworkFault::Heal { a: side("p1"), b: side("p3") }).unwrap();
     assert!(hears(p1, p3, 0));
-    let unknown = wan.inflict(&Fault::Cut { a: side("p1"), b: side("p7") }).unwrap_err();
+    let unknown = wan.inflict(&NetworkFault::Cut { a: side("p1"), b: side("p7") }).unwrap_err();
     assert!(unknown.to_string().contains("`p7` names no host or site"), "{unknown}");
 }
 
@@ -132,15 +132,15 @@ fn a_cut_is_one_and_heals_and_one_way_is_one_way() {
 fn loss_and_delay_come_and_go_and_are_counted() {
     let wan = two_sites("ms = 2");
     let (p1, p3) = (host(&wan, "p1"), host(&wan, "p3"));
-    wan.inflict(&Fault::Loss { a: side("p1"), b: side("p3"), share: 0.3 }).unwrap();
+    wan.inflict(&NetworkFault::Loss { a: side("p1"), b: side("p3"), share: 0.3 }).unwrap();
     let arrived = numbers(p1, p3, 2000).len();
     assert!((1200..1600).contains(&arrived), "{arrived} of 2000");
     let link = wan.figures().links.into_iter().find(|link| link.from == "p1" && link.to == "p3");
     let link = link.expect("something went over it");
     assert!((400..800).contains(&link.counts.lost), "{link:?}");
-    wan.inflict(&Fault::Heal { a: side("p1"), b: side("p3") }).unwrap();
+    wan.inflict(&NetworkFault::Heal { a: side("p1"), b: side("p3") }).unwrap();
     let delay = Duration::from_millis(40);
-    wan.inflict(&Fault::Delay { a: side("x"), b: side("y"), delay }).unwrap();
+    wan.inflict(&NetworkFault::Delay { a: side("x"), b: side("y"), delay }).unwrap();
     let time = median(round_trips(p1, p3, 30).unwrap());
     assert!((81.5..86.0).contains(&time), "{time}");
     wan.heal();
@@ -176,8 +176,9 @@ fn a_line_carries_what_it_can_and_no_more() {
 #[test]
 fn two_networks_do_not_meet_and_one_that_is_dropped_is_gone() {
     let (one, other) = (two_sites("ms = 2"), two_sites("ms = 2"));
-    let inode =
-        |host: &Host| host.within(|| std::fs::read_link("/proc/thread-self/ns/net")).unwrap();
+    let inode = |host: &EmulatedHost| {
+        host.within(|| std::fs::read_link("/proc/thread-self/ns/net")).unwrap()
+    };
     assert_ne!(inode(host(&one, "p1")), inode(host(&other, "p1")));
     let receiver = host(&other, "p3").within(|| UdpSocket::bind("0.0.0.0:7777")).unwrap();
     receiver.set_read_timeout(Some(Duration::from_millis(300))).unwrap();

@@ -11,11 +11,12 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use mandate_ledger::memory::{
-    Assignor, BrokerConfig, ClientConfig, Coordination, GroupId, MemoryLedger,
+    AssignmentRule, BrokerConfig, ClientConfig, Coordination, GroupId, MemoryLedger,
 };
-use mandate_ledger::{Ledger, Roles, Setup, start};
+use mandate_ledger::{Ledger, LedgerRoles, Setup, start};
+use mandate_proto::election::RoleId;
 use mandate_proto::identity::MemberId;
-use mandate_proto::neli::{Config, Delivery, Mode, RoleId};
+use mandate_proto::neli::{Config, Mode, RecordDelivery};
 
 const ROLES: u32 = 10_000;
 const PARTITIONS: NonZeroU32 = NonZeroU32::new(64).unwrap();
@@ -47,7 +48,7 @@ async fn main() {
 #[cfg(feature = "kafka")]
 async fn on_kafka() {
     use mandate_ledger::kafka::{KafkaConfig, KafkaLedger};
-    use mandate_servers::kafka::{Kafka, KafkaConfig as ServerConfig};
+    use mandate_servers::kafka::{Kafka, KafkaServerConfig as ServerConfig};
 
     let server = match std::env::var("KAFKA_BROKERS") {
         Ok(brokers) => Ok((brokers, None)),
@@ -71,12 +72,12 @@ async fn on_kafka() {
 
 fn in_memory() -> MemoryLedger {
     let heartbeat = SESSION / 6;
-    let assignor = Assignor::CooperativeSticky;
+    let assignor = AssignmentRule::CooperativeSticky;
     let broker = BrokerConfig {
         partitions: PARTITIONS,
         assignor,
         shortest_session: Duration::from_millis(10),
-        delivery: Delivery::Anyone,
+        delivery: RecordDelivery::Anyone,
         coordination: Coordination::Generations,
     };
     let client = ClientConfig {
@@ -93,19 +94,19 @@ fn in_memory() -> MemoryLedger {
     MemoryLedger::new(broker, client, GroupId(0))
 }
 
-fn member<L: Ledger>(ledger: &L) -> Roles {
+fn member<L: Ledger>(ledger: &L) -> LedgerRoles {
     let config = Config::new(MemberId::new(1), Mode::Exclusive);
     start(ledger, Setup { config, roles: ROLES }).expect("it starts")
 }
 
-async fn group<L: Ledger>(ledger: &L) -> Vec<Roles> {
+async fn group<L: Ledger>(ledger: &L) -> Vec<LedgerRoles> {
     let members: Vec<_> = (0..MEMBERS).map(|_| member(ledger)).collect();
     settled(&members).await;
     members
 }
 
 /// Waits until every role has one leader and loads are even; which member leads which partition then.
-async fn settled(members: &[Roles]) -> BTreeMap<u32, usize> {
+async fn settled(members: &[LedgerRoles]) -> BTreeMap<u32, usize> {
     let (began, partitions) = (Instant::now(), PARTITIONS.get() as usize);
     loop {
         let mut owners = BTreeMap::new();
@@ -145,7 +146,7 @@ fn thread_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-fn asking(roles: &Roles) {
+fn asking(roles: &LedgerRoles) {
     let role = |number: u32| RoleId::new(number.wrapping_mul(7919) % ROLES);
     let ask = |number| roles.is_leader(black_box(role(number)));
     let keys: Vec<_> = (0..1024).map(|key| format!("customer {key}").into_bytes()).collect();
@@ -183,7 +184,7 @@ fn processor_time() -> Duration {
 }
 
 /// Which share of the hash slots changes its leader when a member comes, and when one goes.
-async fn moving<L: Ledger>(ledger: &L, members: &mut Vec<Roles>) {
+async fn moving<L: Ledger>(ledger: &L, members: &mut Vec<LedgerRoles>) {
     let before = settled(members).await;
     members.push(member(ledger));
     let with_one_more = settled(members).await;

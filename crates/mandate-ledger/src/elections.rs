@@ -1,41 +1,42 @@
 //! Single roles as elections: the same handle as any other engine's.
 //!
-//! The driver keeps the engine's side of each ([`Office`]), because what has ended must be seen to have ended before
+//! The driver keeps the engine's side of each ([`EngineSide`]), because what has ended must be seen to have ended before
 //! the ledger can give it to another.
 //!
 //! Work to which a mandate is lent ([`Mandate::lend`](mandate_runtime::Mandate::lend)) is work on the partition, as that
-//! of [`Roles::begin`](crate::Roles::begin): if the ledger wants the partition back, it is released when all loans are back.
+//! of [`LedgerRoles::begin`](crate::LedgerRoles::begin): if the ledger wants the partition back, it is released when all loans are back.
 //! They last no longer than the lease did: if this process does not run any more, the ledger goes on
 //! without it, and the next leader waits out a lease, not a drain.
 
 use std::time::Duration;
 
 use futures_util::future::select_all;
+use mandate_proto::election::{Lease, NoTransfer, State};
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::neli::{Event, Holding, Partition};
-use mandate_proto::oracle::{Oracle, View};
 use mandate_proto::time::Instant;
+use mandate_proto::value::{NoPublish, Value};
+use mandate_runtime::Status;
 use mandate_runtime::clock::Clock;
-use mandate_runtime::event::{NoTransfer, State};
-use mandate_runtime::office::{Command, Held, Office};
-use mandate_runtime::{Event as Told, Status};
+use mandate_runtime::engine_side::{Command, EngineSide};
 use tokio::sync::mpsc;
 
 /// An election that is wanted for a partition's role.
-pub(crate) type Wanted = (Partition, Office);
+pub(crate) type Wanted = (Partition, EngineSide);
 
 #[derive(Debug)]
 pub(crate) struct Elections {
-    me: MemberId,
     wanted: mpsc::UnboundedReceiver<Wanted>,
     open: Vec<Open>,
+    /// Whose they are.
+    me: MemberId,
 }
 
 #[derive(Debug)]
 struct Open {
     partition: Partition,
-    office: Office,
-    /// How much more the driver's clock reads than the office's, or a little less than that.
+    side: EngineSide,
+    /// How much more the driver's clock reads than the side's, or a little less than that.
     ahead: Duration,
     /// When it began to lead, if it does.
     began: Option<Instant>,
@@ -53,8 +54,8 @@ pub(crate) enum Asked {
 }
 
 impl Elections {
-    pub(crate) fn new(me: MemberId, wanted: mpsc::UnboundedReceiver<Wanted>) -> Self {
-        Elections { me, wanted, open: Vec::new() }
+    pub(crate) fn new(wanted: mpsc::UnboundedReceiver<Wanted>, me: MemberId) -> Self {
+        Elections { wanted, open: Vec::new(), me }
     }
 
     /// What is asked for next. Dropping this future loses nothing.
@@ -64,7 +65,7 @@ impl Elections {
             if open.is_empty() {
                 return std::future::pending().await;
             }
-            select_all(open.iter_mut().map(|one| Box::pin(one.office.next_or_returned()))).await
+            select_all(open.iter_mut().map(|one| Box::pin(one.side.next_or_returned()))).await
         };
         tokio::select! {
             biased;
@@ -76,19 +77,42 @@ impl Elections {
         }
     }
 
-    /// A new election, of which the driver holds this.
-    pub(crate) fn open(
+    /// Does what is asked for; true if the member is to give everything up. `held` is by `clock`.
+    pub(crate) fn asked(
         &mut self,
-        (partition, office): Wanted,
+        asked: Asked,
+        clock: Clock,
+        held: impl Fn(Partition) -> Option<Holding>,
+        value: impl Fn(Partition) -> Option<Value>,
+    ) -> bool {
+        match asked {
+            Asked::Open(wanted) => {
+                let (now_held, published) = (held(wanted.0), value(wanted.0));
+                self.open(wanted, clock, now_held, published);
+                false
+            }
+            Asked::Command(index, command) => self.obey(index, command, held),
+            Asked::Returned => false,
+        }
+    }
+
+    /// A new election, of which the driver holds this.
+    fn open(
+        &mut self,
+        (partition, side): Wanted,
         clock: Clock,
         now_held: Option<Holding>,
+        published: Option<Value>,
     ) {
         // In this order, so that deadlines come out early rather than late.
-        let office_reads = office.now();
-        let ahead = clock.now().since(office_reads);
-        let mut one = Open { partition, office, ahead, began: None };
+        let side_reads = side.now();
+        let ahead = clock.now().since(side_reads);
+        let mut one = Open { partition, side, ahead, began: None };
         if let Some(holding) = now_held {
             one.begin(holding);
+            if let (Some(term), Some(value)) = (holding.term, published) {
+                one.publish(self.me, term, &value);
+            }
         }
         self.open.push(one);
     }
@@ -101,15 +125,15 @@ impl Elections {
     ) {
         for one in &mut self.open {
             let held = held(one.partition).and_then(|holding| one.held(holding));
-            let drains = drains(one.partition).and_then(|by| one.by_office(by));
-            one.office.settle_or_recall(held, drains);
-            one.office.check_jeopardy();
+            let drains = drains(one.partition).and_then(|by| one.by_side(by));
+            one.side.settle_or_recall(held, drains);
+            one.side.check_jeopardy();
         }
     }
 
     /// Whether a mandate of the partition's is lent.
     pub(crate) fn is_lent(&self, partition: Partition) -> bool {
-        self.open.iter().any(|one| one.partition == partition && one.office.is_lent())
+        self.open.iter().any(|one| one.partition == partition && one.side.is_lent())
     }
 
     pub(crate) fn tell(&mut self, event: &Event, held: impl Fn(Partition) -> Option<Holding>) {
@@ -123,6 +147,7 @@ impl Elections {
                     Some(holding) => one.begin(holding),
                     None => one.end(),
                 },
+                Event::Published { term, value, .. } => one.publish(self.me, *term, value),
                 Event::Ended { .. } => one.end(),
                 _ => {}
             }
@@ -130,20 +155,19 @@ impl Elections {
     }
 
     /// Obeys; true if the member is to give everything up.
-    pub(crate) fn obey(
+    fn obey(
         &mut self,
         index: usize,
         command: Command,
         held: impl Fn(Partition) -> Option<Holding>,
     ) -> bool {
-        let me = self.me;
         let one = &mut self.open[index];
         match command {
             Command::Resign { of, done } => {
                 let held = held(one.partition).and_then(|holding| one.held(holding));
-                let is_meant = held.is_some() && one.office.concerns(of.as_ref(), held);
+                let is_meant = held.is_some() && one.side.concerns(of.as_ref(), held);
                 // Before whoever asked is told.
-                one.office.withdraw(of.as_ref());
+                one.side.withdraw(of.as_ref());
                 done.map(|done| done.send(()));
                 is_meant
             }
@@ -151,9 +175,13 @@ impl Elections {
                 let _ = done.send(Err(NoTransfer::Assigned));
                 false
             }
+            Command::Publish { done, .. } => {
+                let _ = done.send(Err(NoPublish::WithClaim));
+                false
+            }
             Command::Figures(_) => false,
             Command::Status { done } => {
-                let _ = done.send(one.status(me));
+                let _ = done.send(Status::of(&one.side));
                 false
             }
             Command::Stop => {
@@ -166,52 +194,45 @@ impl Elections {
     /// When a lease comes near its end.
     pub(crate) fn wakes_in(&self) -> Option<Duration> {
         let each = self.open.iter();
-        each.filter_map(|one| Some(one.office.wakes_at()?.since(one.office.now()))).min()
+        each.filter_map(|one| Some(one.side.wakes_at()?.since(one.side.now()))).min()
     }
 }
 
 impl Open {
-    /// The driver's time on the office's clock.
-    fn by_office(&self, at: Instant) -> Option<Instant> {
+    /// The driver's time on the side's clock.
+    fn by_side(&self, at: Instant) -> Option<Instant> {
         at.as_nanos().checked_sub(self.ahead.as_nanos() as u64).map(Instant::from_nanos)
     }
 
-    fn held(&self, holding: Holding) -> Option<Held> {
-        let until = Some(self.by_office(holding.until)?);
+    fn held(&self, holding: Holding) -> Option<Lease> {
+        let until = Some(self.by_side(holding.until)?);
         // Terms tell reigns apart, where there are any.
         let began = self.began.filter(|_| holding.term.is_none()).unwrap_or(Instant::ORIGIN);
-        Some(Held { term: holding.term.unwrap_or(Term::NONE), began, until })
+        Some(Lease { term: holding.term.unwrap_or(Term::NONE), began, until })
     }
 
     fn begin(&mut self, holding: Holding) {
-        self.began = Some(self.office.now());
+        self.began = Some(self.side.now());
         let held = self.held(holding);
         let term = holding.term.unwrap_or(Term::NONE);
-        self.office.tell(Told::Changed(State::Leading { term }), held);
+        self.side.tell(mandate_runtime::Event::Changed(State::Leading { term }), held);
+    }
+
+    /// Its claim carries this.
+    fn publish(&mut self, leader: MemberId, term: Term, value: &Value) {
+        let value = value.clone();
+        let event = mandate_runtime::Event::Published { leader, term, value };
+        self.side.tell(event, None);
     }
 
     fn tell(&mut self, event: &Event) {
         // Nobody renews or withdraws anything by this.
-        self.office.tell(Told::OnLedger(*event), None);
+        self.side.tell(mandate_runtime::Event::OnLedger(event.clone()), None);
     }
 
     fn end(&mut self) {
         if self.began.take().is_some() {
-            self.office.tell(Told::Changed(State::Electing), None);
-        }
-    }
-
-    fn status(&self, me: MemberId) -> Status {
-        let view = View::new(me, []);
-        Status {
-            state: self.office.state(),
-            suspected: Vec::new(),
-            standing: Oracle::constant().measure(&view),
-            view,
-            has_vote: true,
-            no_vote: None,
-            detection: Default::default(),
-            renewals: self.office.renewals(),
+            self.side.tell(mandate_runtime::Event::Changed(State::Electing), None);
         }
     }
 }

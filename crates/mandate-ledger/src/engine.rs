@@ -1,18 +1,20 @@
-//! The loop that drives a member of a group on a ledger.
+//! A member of a group on a ledger, and what it does for its machine.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use mandate_proto::identity::Lifetime;
+use mandate_proto::identity::Incarnation;
 use mandate_proto::machine::{Effects, Machine};
 use mandate_proto::neli::{self, Config, Effect, Event, Input, Layout, Partition, Unfit};
-use mandate_runtime::clock::Clock;
+use mandate_proto::value::Value;
+use mandate_runtime::driver::{Backend, Carried, Driven, Driver, LAST_WORDS};
+use mandate_runtime::{EngineSide, Status};
 use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
+use tokio::time::timeout;
 
 use crate::elections::{Asked, Elections};
-use crate::ledger::{Ledger, LedgerError, Member};
-use crate::roles::{Board, Roles, Stop};
+use crate::ledger::{Ledger, LedgerClient, LedgerError};
+use crate::roles::{LeaseTable, LedgerRoles};
 
 /// How a member is set up.
 #[derive(Clone, Copy, Debug)]
@@ -37,211 +39,192 @@ pub enum StartError {
     Random(getrandom::Error),
 }
 
-/// Inputs that go before what is due: a flood must not keep a leader from its renewals.
-const MAX_BEFORE_DUE: u32 = 512;
-
-/// How long a member that is to end waits for its ledger. The handle waits for two seconds.
-const LAST_WORDS: Duration = Duration::from_millis(1500);
-
 /// Starts a member on this process's tokio runtime.
-pub fn start<L: Ledger>(ledger: &L, setup: Setup) -> Result<Roles, StartError> {
+pub fn start<L: Ledger>(ledger: &L, setup: Setup) -> Result<LedgerRoles, StartError> {
+    start_with_value(ledger, setup, None)
+}
+
+/// The same; every claim of the member carries this value.
+pub fn start_with_value<L: Ledger>(
+    ledger: &L,
+    setup: Setup,
+    value: Option<Value>,
+) -> Result<LedgerRoles, StartError> {
     let plan = setup.config.with_roles(setup.roles).resolve(ledger.grants())?;
-    let life = Lifetime::new(getrandom::u64().map_err(StartError::Random)?);
+    let life = Incarnation::new(getrandom::u64().map_err(StartError::Random)?);
     let member = ledger.member(life, &plan)?;
     let layout = Layout::new(plan.grants().partitions, setup.roles);
-    let board = Board::new(Clock::start(), layout, plan.mode());
+    let (me, mode, lease) = (plan.me(), plan.mode(), plan.threshold());
+    let (handle, side) = EngineSide::open(None);
+    // One clock: the machine's deadlines are compared with it when a role is asked for.
+    let leases = LeaseTable::new(side.clock(), layout, mode);
     let mut effects = Effects::new();
-    let machine = neli::Member::start(plan, life, board.clock().now(), &mut effects);
-    let (stop, stopped) = watch::channel(Stop::default());
+    let mut machine = neli::Member::start(plan, life, side.now(), &mut effects);
+    // Before anything is assigned, and so before any claim.
+    machine.handle(Input::Value(value), side.now(), &mut effects);
     let (end, ended) = watch::channel(None);
     let (elections, wanted) = mpsc::unbounded_channel();
-    let lease = machine.plan().threshold();
-    let driver = Driver {
-        elections: Elections::new(machine.plan().me(), wanted),
-        machine,
-        effects,
+    let backend = LedgerBackend {
+        leases: Withdrawn(leases.clone()),
+        elections: Elections::new(wanted, me),
         member,
-        board: Published(board.clone()),
         ending: Vec::new(),
+        has_left: false,
+        failed: None,
+        end,
     };
-    tokio::spawn(driver.run(stopped, end));
-    Ok(Roles { board, stop, ended, elections, lease })
+    tokio::spawn(Driver::new(machine, effects, side, backend).run());
+    Ok(LedgerRoles { leases, handle, ended, elections, lease })
 }
 
-struct Driver<M> {
-    machine: neli::Member,
-    effects: Effects<Effect>,
-    member: M,
-    board: Published,
+/// What a member on a ledger does for its machine. The handle that drives it is the whole member's; those of single roles
+/// are [`Elections`].
+struct LedgerBackend<M> {
+    /// First, so that nothing is led when the rest is dropped, however it comes about.
+    leases: Withdrawn,
     elections: Elections,
+    member: M,
     /// Partitions whose work is to end.
     ending: Vec<Partition>,
+    has_left: bool,
+    failed: Option<LedgerError>,
+    /// Told why the member has ended.
+    end: watch::Sender<Option<String>>,
 }
 
-/// A board that shows nothing held once its driver is gone, however it went.
-struct Published(Arc<Board>);
+/// A table that shows nothing held once its driver is gone, however it went.
+struct Withdrawn(Arc<LeaseTable>);
 
-impl Published {
+impl Withdrawn {
     fn withdraw(&self) {
-        for partition in (0..self.layout().partitions()).map(Partition::new) {
+        for partition in self.partitions() {
             self.publish(partition, None);
         }
     }
 }
 
-impl std::ops::Deref for Published {
-    type Target = Arc<Board>;
+impl std::ops::Deref for Withdrawn {
+    type Target = LeaseTable;
 
-    fn deref(&self) -> &Arc<Board> {
+    fn deref(&self) -> &LeaseTable {
         &self.0
     }
 }
 
-impl Drop for Published {
+impl Drop for Withdrawn {
     fn drop(&mut self) {
         self.withdraw();
     }
 }
 
-impl<M: Member> Driver<M> {
-    async fn run(mut self, mut stop: watch::Receiver<Stop>, end: watch::Sender<Option<String>>) {
-        let reason = match self.drive(&mut stop).await {
-            Ok(()) => "it has left the group".to_owned(),
-            Err(error) => {
+/// What a member on a ledger waits for.
+enum Arrival {
+    /// Of its ledger.
+    Ledger(Result<Input, LedgerError>),
+    /// Work on a partition whose work is to end has ended, perhaps.
+    Idle,
+    /// All work on it has.
+    Drained(Partition),
+    /// Of the handles of single roles.
+    Asked(Asked),
+}
+
+impl<M: LedgerClient> Backend<neli::Member> for LedgerBackend<M> {
+    type Arrival = Arrival;
+
+    /// As long as its machine takes, which gives work that was begun its time. The handle does not wait for that.
+    const LEAVES_WITHIN: Duration = Duration::MAX;
+
+    /// What has ended is seen to have ended before the ledger can give it to another.
+    fn settle(&mut self, driven: &mut Driven<neli::Member>) {
+        let (machine, now) = (&driven.machine, self.leases.clock().now());
+        let held = |partition| machine.mandate(partition, now);
+        self.elections.settle(held, |partition| machine.drains(partition));
+        for partition in self.leases.partitions() {
+            self.leases.publish(partition, held(partition));
+        }
+        let mut noted = self.leases.noted();
+        noted.settle(|partition| machine.is_assigned(partition), machine.waiting_since());
+        noted.disagrees_with(machine.disagreement(), machine.other_size());
+    }
+
+    fn carry_out(&mut self, effect: Effect, driven: &mut Driven<neli::Member>) -> Carried {
+        match effect {
+            Effect::Ask(request) => self.member.ask(request),
+            Effect::Abandon { id } => self.member.abandon(id),
+            Effect::Tell(event) => {
+                if let Event::Ended { partition, .. } = &event {
+                    self.ending.push(*partition);
+                }
+                let machine = &driven.machine;
+                self.has_left |= event == Event::Left && machine.deadline().is_none();
+                log(&event);
+                let clock = self.leases.clock();
+                self.elections.tell(&event, |one| machine.mandate(one, clock.now()));
+                self.leases.tell(event);
+            }
+        }
+        Carried::Done
+    }
+
+    async fn next(&mut self) -> Arrival {
+        let (leases, elections) = (&self.leases, &self.elections);
+        let is_over = |one: &Partition| !leases.is_working(*one) && !elections.is_lent(*one);
+        if let Some(place) = self.ending.iter().position(is_over) {
+            return Arrival::Drained(self.ending.swap_remove(place));
+        }
+        tokio::select! {
+            biased;
+            () = leases.idle.notified(), if !self.ending.is_empty() => Arrival::Idle,
+            input = self.member.next() => Arrival::Ledger(input),
+            asked = self.elections.next() => Arrival::Asked(asked),
+        }
+    }
+
+    fn arrived(&mut self, arrival: Arrival, driven: &mut Driven<neli::Member>) {
+        match arrival {
+            Arrival::Ledger(Ok(input)) => driven.handle(input),
+            Arrival::Ledger(Err(error)) => self.failed = Some(error),
+            Arrival::Drained(partition) => driven.handle(Input::Drained { partition }),
+            Arrival::Asked(asked) => {
+                let (machine, clock) = (&driven.machine, self.leases.clock());
+                let held = |one| machine.mandate(one, clock.now());
+                let value = |one| machine.value(one, clock.now()).cloned();
+                if self.elections.asked(asked, clock, held, value) {
+                    driven.handle(Input::Resign);
+                }
+            }
+            Arrival::Idle => {}
+        }
+    }
+
+    fn wakes_in(&self) -> Option<Duration> {
+        self.elections.wakes_in()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_left || self.failed.is_some()
+    }
+
+    fn status(&self, driven: &Driven<neli::Member>) -> Status {
+        Status::of(&driven.side)
+    }
+
+    async fn close(self) {
+        let LedgerBackend { leases, mut elections, member, failed, end, .. } = self;
+        leases.withdraw();
+        elections.settle(|_| None, |_| None);
+        let reason = match failed {
+            None => "it has left the group".to_owned(),
+            Some(error) => {
                 tracing::error!(%error, "a member has ended");
                 error.to_string()
             }
         };
-        self.board.withdraw();
-        let closed = tokio::time::timeout(LAST_WORDS, self.member.close()).await;
-        if closed.is_err() {
+        if timeout(LAST_WORDS, member.close()).await.is_err() {
             tracing::warn!("the ledger did not let this member go in time");
         }
         end.send_replace(Some(reason));
-    }
-
-    async fn drive(&mut self, stop: &mut watch::Receiver<Stop>) -> Result<(), LedgerError> {
-        let mut resignations = 0;
-        let mut before_due = 0;
-        loop {
-            if self.carry_out() {
-                return Ok(());
-            }
-            let pause = self.pause();
-            if before_due >= MAX_BEFORE_DUE && pause.is_zero() {
-                before_due = 0;
-                self.handle_timeout();
-                continue;
-            }
-            before_due += 1;
-            let board = Arc::clone(&self.board);
-            tokio::select! {
-                biased;
-                changed = stop.changed() => {
-                    let wanted = *stop.borrow_and_update();
-                    if changed.is_err() || wanted.leave {
-                        self.handle(Input::Leave);
-                    } else if wanted.resignations > resignations {
-                        resignations = wanted.resignations;
-                        self.handle(Input::Resign);
-                    }
-                }
-                () = board.idle.notified(), if !self.ending.is_empty() => {}
-                input = self.member.next() => self.handle(input?),
-                asked = self.elections.next() => self.asked(asked),
-                () = sleep(pause) => {
-                    before_due = 0;
-                    self.handle_timeout();
-                }
-            }
-        }
-    }
-
-    fn asked(&mut self, asked: Asked) {
-        let (machine, clock) = (&self.machine, self.board.clock());
-        let held = |partition| machine.mandate(partition, clock.now());
-        match asked {
-            Asked::Open(wanted) => {
-                let now_held = held(wanted.0);
-                self.elections.open(wanted, clock, now_held);
-            }
-            Asked::Returned => {}
-            Asked::Command(index, command) => {
-                if self.elections.obey(index, command, held) {
-                    self.handle(Input::Resign);
-                }
-            }
-        }
-    }
-
-    fn handle(&mut self, input: Input) {
-        self.machine.handle(input, self.board.clock().now(), &mut self.effects);
-    }
-
-    fn handle_timeout(&mut self) {
-        self.machine.handle_timeout(self.board.clock().now(), &mut self.effects);
-    }
-
-    /// Until something is due. At most a second, because timers do not count suspension.
-    fn pause(&self) -> Duration {
-        let longest = Duration::from_secs(1);
-        let now = self.board.clock().now();
-        let due = self.machine.deadline().map(|due| due - now);
-        due.into_iter()
-            .chain(self.elections.wakes_in())
-            .min()
-            .map_or(longest, |due| due.min(longest))
-    }
-
-    /// Carries out everything that the machine has asked for, in order. Whether it has left.
-    fn carry_out(&mut self) -> bool {
-        let mut has_left = false;
-        loop {
-            self.settle();
-            while let Some(effect) = self.effects.pop() {
-                match effect {
-                    Effect::Ask(request) => self.member.ask(request),
-                    Effect::Abandon { id } => self.member.abandon(id),
-                    Effect::Tell(event) => {
-                        if let Event::Ended { partition, .. } = event {
-                            self.ending.push(partition);
-                        }
-                        has_left |= event == Event::Left && self.machine.deadline().is_none();
-                        log(&event);
-                        let (machine, clock) = (&self.machine, self.board.clock());
-                        self.elections.tell(&event, |one| machine.mandate(one, clock.now()));
-                        self.board.tell(event);
-                    }
-                }
-            }
-            let (board, elections) = (&self.board, &self.elections);
-            let is_over = |partition: &mut Partition| {
-                !board.is_working(*partition) && !elections.is_lent(*partition)
-            };
-            let over: Vec<_> = self.ending.extract_if(.., is_over).collect();
-            if over.is_empty() {
-                return has_left;
-            }
-            for partition in over {
-                self.handle(Input::Drained { partition });
-            }
-        }
-    }
-
-    /// What is held is published before anything is asked of anyone: what has ended is seen to have ended
-    /// before the ledger can give it to another.
-    fn settle(&mut self) {
-        let (machine, clock) = (&self.machine, self.board.clock());
-        let held = |partition| machine.mandate(partition, clock.now());
-        self.elections.settle(held, |partition| machine.drains(partition));
-        let now = self.board.clock().now();
-        for partition in (0..self.board.layout().partitions()).map(Partition::new) {
-            self.board.publish(partition, self.machine.mandate(partition, now));
-        }
-        let assigned = |partition| self.machine.is_assigned(partition);
-        let mut noted = self.board.noted();
-        noted.settle(assigned, self.machine.waiting_since());
-        noted.disagrees_with(self.machine.disagreement(), self.machine.other_size());
     }
 }
 

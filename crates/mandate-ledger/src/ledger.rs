@@ -2,26 +2,26 @@
 
 use std::future::Future;
 
-use mandate_proto::identity::Lifetime;
-use mandate_proto::neli::{Grants, Input, Plan, Request, RequestId};
+use mandate_proto::identity::Incarnation;
+use mandate_proto::neli::{Grants, Input, LedgerPlan, LedgerRequest, RequestId};
 
 /// Partitions that are assigned to the members of a group.
 pub trait Ledger {
     /// A member's side of it.
-    type Member: Member;
+    type Member: LedgerClient;
 
     /// What it gives its members: read from it, never assumed.
     fn grants(&self) -> Grants;
 
     /// A member's side, for a process with this life that goes by this plan. It is in no group before it asks to join.
-    fn member(&self, life: Lifetime, plan: &Plan) -> Result<Self::Member, LedgerError>;
+    fn member(&self, life: Incarnation, plan: &LedgerPlan) -> Result<Self::Member, LedgerError>;
 }
 
 /// A member's side of a ledger: what a [machine](mandate_proto::neli::Member) asks for goes in, and what it
 /// is to be told comes out.
-pub trait Member: Send + 'static {
-    /// Asks for something. Never blocks; what becomes of it comes by [`next`](Member::next).
-    fn ask(&mut self, request: Request);
+pub trait LedgerClient: Send + 'static {
+    /// Asks for something. Never blocks; what becomes of it comes by [`next`](LedgerClient::next).
+    fn ask(&mut self, request: LedgerRequest);
 
     /// Nobody waits for this request any more.
     fn abandon(&mut self, id: RequestId);

@@ -1,21 +1,22 @@
 //! The handle of a member: who leads what.
 //!
-//! [`Roles::is_leader`] is a load and a look at the clock: no lock, no queue, whatever the number of roles. The
+//! [`LedgerRoles::is_leader`] is a load and a look at the clock: no lock, no queue, whatever the number of roles. The
 //! driver writes, before anything that it does can be seen elsewhere, what its machine holds of each partition.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use mandate_proto::election::RoleId;
 use mandate_proto::identity::Term;
-use mandate_proto::neli::{Event, Holding, Layout, Mode, Partition, RoleId};
+use mandate_proto::neli::{Event, Holding, Layout, Mode, Partition};
 use mandate_proto::time::Instant;
 use mandate_runtime::clock::Clock;
-use mandate_runtime::{Election, Office};
+use mandate_runtime::{Election, EngineSide};
 use tokio::sync::{Notify, broadcast, mpsc, watch};
 
 use crate::elections::Wanted;
-use crate::standing::{Noted, Standing};
+use crate::status::{Noted, RolesStatus};
 
 /// Changes that a slow listener may be behind; older ones are lost to it, and it is told so.
 const CHANGES: usize = 1024;
@@ -31,9 +32,9 @@ struct Slot {
     working: AtomicUsize,
 }
 
-/// Where the driver publishes.
+/// What the member holds of each partition, as its driver publishes it.
 #[derive(Debug)]
-pub(crate) struct Board {
+pub(crate) struct LeaseTable {
     clock: Clock,
     layout: Layout,
     slots: Box<[Slot]>,
@@ -44,12 +45,12 @@ pub(crate) struct Board {
     noted: Mutex<Noted>,
 }
 
-impl Board {
+impl LeaseTable {
     pub(crate) fn new(clock: Clock, layout: Layout, mode: Mode) -> Arc<Self> {
         let slots = (0..layout.partitions()).map(|_| Slot::default()).collect();
         let (changes, _) = broadcast::channel(CHANGES);
         let noted = Mutex::new(Noted::new(layout, mode));
-        Arc::new(Board { clock, layout, slots, idle: Notify::new(), changes, noted })
+        Arc::new(LeaseTable { clock, layout, slots, idle: Notify::new(), changes, noted })
     }
 
     /// Where a role is led; nowhere, if there is no such role.
@@ -93,13 +94,13 @@ impl Board {
         self.clock
     }
 
-    pub(crate) fn layout(&self) -> Layout {
-        self.layout
+    pub(crate) fn partitions(&self) -> impl Iterator<Item = Partition> + use<> {
+        (0..self.layout.partitions()).map(Partition::new)
     }
 }
 
 /// Something that happened to a partition, and so to its roles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// What.
     pub event: Event,
@@ -115,42 +116,32 @@ impl Change {
 }
 
 /// A member of a group on a ledger. Clones are the same member; it leaves when it is
-/// [told](Roles::shutdown), or when the last clone is gone.
+/// [told](LedgerRoles::shutdown), or when the last clone is gone.
 #[derive(Clone, Debug)]
-pub struct Roles {
-    pub(crate) board: Arc<Board>,
-    pub(crate) stop: watch::Sender<Stop>,
+pub struct LedgerRoles {
+    pub(crate) leases: Arc<LeaseTable>,
+    /// Of the member as a whole.
+    pub(crate) handle: Election,
     pub(crate) ended: watch::Receiver<Option<String>>,
     pub(crate) elections: mpsc::UnboundedSender<Wanted>,
     /// What a leader relies on.
     pub(crate) lease: Duration,
 }
 
-/// What a driver is asked to do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stop {
-    pub(crate) leave: bool,
-    /// Counts resignations.
-    pub(crate) resignations: u64,
-}
-
-/// How long a shutdown may take: after that the driver is let go, whatever its broker does.
-const SHUTDOWN: Duration = Duration::from_secs(2);
-
-impl Roles {
+impl LedgerRoles {
     /// Whether this member leads the role now. In exclusive mode no other's answer is yes at the same
     /// instant, given clocks within the drift allowance. A role beyond the number of roles is led by nobody.
     pub fn is_leader(&self, role: RoleId) -> bool {
-        let slot = self.board.slot_of(role);
+        let slot = self.leases.slot_of(role);
         let until = slot.map_or(0, |slot| slot.until.load(Ordering::SeqCst));
         // Read before the clock, so that a later deadline is not compared with an earlier time.
-        until > 0 && self.board.clock.now() < Instant::from_nanos(until)
+        until > 0 && self.leases.clock.now() < Instant::from_nanos(until)
     }
 
     /// The term under which this member leads the role now: what is to be sent along with whatever the leader does.
     /// Zero in non-exclusive mode, which has none.
     pub fn term(&self, role: RoleId) -> Option<Term> {
-        let slot = self.board.slot_of(role)?;
+        let slot = self.leases.slot_of(role)?;
         let term = slot.term.load(Ordering::SeqCst);
         let leads = self.is_leader(role);
         let is_same = slot.term.load(Ordering::SeqCst) == term;
@@ -159,7 +150,7 @@ impl Roles {
 
     /// The roles that this member leads now.
     pub fn owned(&self) -> Vec<RoleId> {
-        let layout = self.board.layout;
+        let layout = self.leases.layout;
         let roles = (0..layout.roles()).map(RoleId::new);
         roles.filter(|role| self.is_leader(*role)).collect()
     }
@@ -167,59 +158,57 @@ impl Roles {
     /// Begins work on a role, if this member leads it. Until it is dropped, the role is not given to another
     /// in good order, within the bound on draining.
     pub fn begin(&self, role: RoleId) -> Option<Work> {
-        let partition = self.board.layout.partition_of(role);
+        let partition = self.leases.layout.partition_of(role);
         // Counted before it is asked: whoever ends leadership looks in the other order.
-        self.board.slot_of(role)?.working.fetch_add(1, Ordering::SeqCst);
-        let work = Work { board: self.board.clone(), partition };
+        self.leases.slot_of(role)?.working.fetch_add(1, Ordering::SeqCst);
+        let work = Work { leases: self.leases.clone(), partition };
         self.is_leader(role).then_some(work)
     }
 
     /// What this member can say of itself, partition by partition: for people, and for monitoring.
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> RolesStatus {
         let held = |partition| {
-            let slot = self.board.slot(partition)?;
+            let slot = self.leases.slot(partition)?;
             let (term, until) =
                 (slot.term.load(Ordering::SeqCst), slot.until.load(Ordering::SeqCst));
             (until > 0).then(|| (Term::new(term), Instant::from_nanos(until)))
         };
-        self.board.noted().standing(self.board.layout, self.board.clock.now(), held)
+        self.leases.noted().standing(self.leases.layout, self.leases.clock.now(), held)
     }
 
     /// How roles are mapped to partitions, and keys to roles.
     pub fn layout(&self) -> Layout {
-        self.board.layout
+        self.leases.layout
     }
 
     /// Whether the role that a key belongs to is led here: roles as hash slots.
     pub fn owns_key(&self, key: &[u8]) -> bool {
-        self.board.layout.slot_of(key).is_some_and(|slot| self.is_leader(slot))
+        self.leases.layout.slot_of(key).is_some_and(|slot| self.is_leader(slot))
     }
 
     /// One role as an election: the handle of every other engine. Resigning gives up all roles of this member for a
     /// while, since a ledger takes back all or none; there is no transfer. Who leads while this member does not, it does
     /// not know.
     pub fn election(&self, role: RoleId) -> Election {
-        let (election, office) = Office::open(Some(self.lease));
-        // After its end, the office goes at once, and the handle says so.
-        let _ = self.elections.send((self.board.layout.partition_of(role), office));
+        let (election, side) = EngineSide::open(Some(self.lease));
+        // After its end, the side goes at once, and the handle says so.
+        let _ = self.elections.send((self.leases.layout.partition_of(role), side));
         election
     }
 
     /// What happens from now on.
     pub fn changes(&self) -> broadcast::Receiver<Change> {
-        self.board.changes.subscribe()
+        self.leases.changes.subscribe()
     }
 
     /// Gives up everything for a while, and leaves it to the others.
     pub fn resign(&self) {
-        self.stop.send_modify(|stop| stop.resignations += 1);
+        self.handle.resign_soon();
     }
 
     /// Gives up everything, leaves the group, and ends. Bounded: after two seconds it is let go.
     pub async fn shutdown(&self) {
-        self.stop.send_modify(|stop| stop.leave = true);
-        let mut ended = self.ended.clone();
-        let _ = tokio::time::timeout(SHUTDOWN, ended.wait_for(Option::is_some)).await;
+        self.handle.shutdown().await;
     }
 
     /// Waits until the member has ended, and says why.
@@ -240,16 +229,16 @@ impl Roles {
 /// Work on a role.
 #[derive(Debug)]
 pub struct Work {
-    board: Arc<Board>,
+    leases: Arc<LeaseTable>,
     partition: Partition,
 }
 
 impl Drop for Work {
     fn drop(&mut self) {
-        if let Some(slot) = self.board.slot(self.partition)
+        if let Some(slot) = self.leases.slot(self.partition)
             && slot.working.fetch_sub(1, Ordering::SeqCst) == 1
         {
-            self.board.idle.notify_one();
+            self.leases.idle.notify_one();
         }
     }
 }
@@ -259,17 +248,17 @@ mod tests {
     use super::*;
     use std::num::NonZeroU32;
 
-    fn roles() -> Roles {
+    fn roles() -> LedgerRoles {
         let layout = Layout::new(NonZeroU32::new(4).unwrap(), 10);
-        let board = Board::new(Clock::start(), layout, Mode::Exclusive);
-        let (stop, _) = watch::channel(Stop::default());
+        let (handle, side) = EngineSide::open(None);
+        let leases = LeaseTable::new(side.clock(), layout, Mode::Exclusive);
         let (_, ended) = watch::channel(None);
         let (elections, _) = mpsc::unbounded_channel();
-        Roles { board, stop, ended, elections, lease: Duration::from_secs(1) }
+        LedgerRoles { leases, handle, ended, elections, lease: Duration::from_secs(1) }
     }
 
-    fn holding(roles: &Roles, term: u64, lasts: Duration) -> Option<Holding> {
-        let until = roles.board.clock.now() + lasts;
+    fn holding(roles: &LedgerRoles, term: u64, lasts: Duration) -> Option<Holding> {
+        let until = roles.leases.clock.now() + lasts;
         Some(Holding { term: Some(Term::new(term)), until })
     }
 
@@ -277,15 +266,15 @@ mod tests {
     fn a_role_is_led_with_its_partition_and_until_the_deadline() {
         let roles = roles();
         let partition = Partition::new(1);
-        roles.board.publish(partition, holding(&roles, 7, Duration::from_secs(60)));
+        roles.leases.publish(partition, holding(&roles, 7, Duration::from_secs(60)));
         assert_eq!(roles.owned(), [1, 5, 9].map(RoleId::new));
         assert_eq!(roles.term(RoleId::new(5)), Some(Term::new(7)));
         let beyond = RoleId::new(13);
         assert_eq!((roles.is_leader(beyond), roles.term(beyond)), (false, None), "there are 10");
-        assert!(roles.begin(beyond).is_none() && !roles.board.is_working(partition));
-        roles.board.publish(partition, holding(&roles, 7, Duration::ZERO));
+        assert!(roles.begin(beyond).is_none() && !roles.leases.is_working(partition));
+        roles.leases.publish(partition, holding(&roles, 7, Duration::ZERO));
         assert!(!roles.is_leader(RoleId::new(5)), "by the clock alone");
-        roles.board.publish(partition, None);
+        roles.leases.publish(partition, None);
         assert_eq!(roles.term(RoleId::new(5)), None);
     }
 
@@ -294,12 +283,12 @@ mod tests {
         let roles = roles();
         let partition = Partition::new(2);
         assert!(roles.begin(RoleId::new(2)).is_none());
-        assert!(!roles.board.is_working(partition));
-        roles.board.publish(partition, holding(&roles, 7, Duration::from_secs(60)));
+        assert!(!roles.leases.is_working(partition));
+        roles.leases.publish(partition, holding(&roles, 7, Duration::from_secs(60)));
         let work = roles.begin(RoleId::new(6)).unwrap();
-        assert!(roles.board.is_working(partition));
+        assert!(roles.leases.is_working(partition));
         drop(work);
-        assert!(!roles.board.is_working(partition));
+        assert!(!roles.leases.is_working(partition));
     }
 
     #[test]
@@ -308,7 +297,7 @@ mod tests {
         let slot = roles.layout().slot_of(b"customer 17").unwrap();
         assert!(!roles.owns_key(b"customer 17"));
         let partition = roles.layout().partition_of(slot);
-        roles.board.publish(partition, holding(&roles, 7, Duration::from_secs(60)));
+        roles.leases.publish(partition, holding(&roles, 7, Duration::from_secs(60)));
         assert!(roles.owns_key(b"customer 17"));
     }
 }

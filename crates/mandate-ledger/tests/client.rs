@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 
 use behaviour::{is_divided, member, until};
 use mandate_ledger::kafka::groups::{Group, claims};
-use mandate_ledger::kafka::{KafkaConfig, KafkaLedger, Protocol};
-use mandate_ledger::memory::Assignor;
-use mandate_ledger::{LedgerError, Roles};
-use mandate_proto::neli::{Mark, Mode, Partition, RoleId};
+use mandate_ledger::kafka::{KafkaConfig, KafkaLedger, MembershipProtocol};
+use mandate_ledger::memory::AssignmentRule;
+use mandate_ledger::{LedgerError, LedgerRoles};
+use mandate_proto::election::RoleId;
+use mandate_proto::neli::{Mark, Mode, Partition};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use secured::Secured;
@@ -38,7 +39,7 @@ impl Broker {
         let partitions = NonZeroU32::new(4).unwrap();
         KafkaConfig::new(&self.at, &name, &name, partitions)
             .with_session(self.session)
-            .with_protocol(Protocol::Classic)
+            .with_protocol(MembershipProtocol::Classic)
     }
 }
 
@@ -75,7 +76,8 @@ async fn everywhere(broker: &Broker) {
 }
 
 async fn round_robin_divides_evenly(broker: &Broker) {
-    let ledger = open(KafkaConfig { assignor: Assignor::RoundRobin, ..broker.config() }).await;
+    let ledger =
+        open(KafkaConfig { assignor: AssignmentRule::RoundRobin, ..broker.config() }).await;
     let first = member(&ledger, Mode::Exclusive, 4);
     until("the first leads everything", BOUND, || first.owned().len() == 4).await;
     let term = first.term(RoleId::new(0)).unwrap();
@@ -97,8 +99,9 @@ async fn a_static_name_survives_a_restart(broker: &Broker) {
     let halves = || is_divided(&[&first, &second]) && second.owned().len() == 2;
     until("two have two each", BOUND, halves).await;
     let (mine, theirs) = (first.owned(), second.owned());
-    let terms =
-        |roles: &Roles, of: &[RoleId]| of.iter().map(|role| roles.term(*role)).collect::<Vec<_>>();
+    let terms = |roles: &LedgerRoles, of: &[RoleId]| {
+        of.iter().map(|role| roles.term(*role)).collect::<Vec<_>>()
+    };
     let before = terms(&second, &theirs);
     first.shutdown().await;
     let again = member(&one, Mode::Exclusive, 4);
@@ -187,7 +190,8 @@ async fn until_seen(config: &KafkaConfig) -> String {
 
 /// Kafka 4's own protocol: the broker sets the session, and it is read from there.
 async fn brokers_of_kafka_4_divide_by_themselves(broker: &Broker) {
-    let config = broker.config().with_mode(Mode::NonExclusive).with_protocol(Protocol::Consumer);
+    let config =
+        broker.config().with_mode(Mode::NonExclusive).with_protocol(MembershipProtocol::Consumer);
     let ledger = open(config).await;
     assert_eq!(ledger.config().session, secured::CONSUMER_SESSION, "read, not assumed");
     let first = member(&ledger, Mode::NonExclusive, 4);

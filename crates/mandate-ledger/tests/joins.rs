@@ -14,11 +14,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use behaviour::{endings, is_divided, member, until};
-use mandate_ledger::kafka::{KafkaConfig, KafkaLedger, Protocol};
-use mandate_ledger::{Change, Roles};
+use mandate_ledger::kafka::{KafkaConfig, KafkaLedger, MembershipProtocol};
+use mandate_ledger::{Change, LedgerRoles};
+use mandate_proto::election::RoleId;
 use mandate_proto::identity::Term;
-use mandate_proto::neli::{Loss, Mode, RoleId};
-use mandate_servers::kafka::{Kafka, KafkaConfig as ServerConfig};
+use mandate_proto::neli::{Mode, RoleLoss};
+use mandate_servers::kafka::{Kafka, KafkaServerConfig as ServerConfig};
 use tokio::sync::broadcast::Receiver;
 
 /// For hangs: in the consumer protocol a broker with Kafka's defaults is heard of every 5 s.
@@ -32,7 +33,12 @@ const BROKERS: &str = "MANDATE_LEDGER_STANDBY_OF";
 const GROUP: &str = "MANDATE_LEDGER_STANDBY_IN";
 const PROTOCOL: &str = "MANDATE_LEDGER_STANDBY_BY";
 
-fn config(brokers: &str, group: &str, protocol: Protocol, partitions: u32) -> KafkaConfig {
+fn config(
+    brokers: &str,
+    group: &str,
+    protocol: MembershipProtocol,
+    partitions: u32,
+) -> KafkaConfig {
     let partitions = NonZeroU32::new(partitions).unwrap();
     KafkaConfig::new(brokers, group, group, partitions).with_protocol(protocol)
 }
@@ -53,8 +59,8 @@ async fn open(config: KafkaConfig) -> KafkaLedger {
 async fn a_standby_stands_by() {
     let Ok(brokers) = std::env::var(BROKERS) else { return };
     let protocol = match std::env::var(PROTOCOL).as_deref() {
-        Ok("consumer") => Protocol::Consumer,
-        _ => Protocol::Classic,
+        Ok("consumer") => MembershipProtocol::Consumer,
+        _ => MembershipProtocol::Classic,
     };
     let group = std::env::var(GROUP).expect("a group");
     let ledger = open(config(&brokers, &group, protocol, 1)).await;
@@ -74,8 +80,8 @@ async fn a_standby_stands_by() {
 struct Standby(Child);
 
 impl Standby {
-    fn start(brokers: &str, group: &str, protocol: Protocol) -> Self {
-        let by = if protocol == Protocol::Consumer { "consumer" } else { "classic" };
+    fn start(brokers: &str, group: &str, protocol: MembershipProtocol) -> Self {
+        let by = if protocol == MembershipProtocol::Consumer { "consumer" } else { "classic" };
         let child = Command::new(std::env::current_exe().expect("a test has a file"))
             .args(["--exact", "a_standby_stands_by", "--nocapture"])
             .env(BROKERS, brokers)
@@ -110,14 +116,14 @@ fn joins() -> u32 {
     std::env::var("MANDATE_JOINS").ok().and_then(|joins| joins.parse().ok()).unwrap_or(1)
 }
 
-type Watched = (Roles, Receiver<Change>);
+type Watched = (LedgerRoles, Receiver<Change>);
 
-fn watched(roles: Roles) -> Watched {
+fn watched(roles: LedgerRoles) -> Watched {
     let changes = roles.changes();
     (roles, changes)
 }
 
-fn terms(roles: &Roles) -> Vec<Option<Term>> {
+fn terms(roles: &LedgerRoles) -> Vec<Option<Term>> {
     (0..roles.layout().roles()).map(|role| roles.term(RoleId::new(role))).collect()
 }
 
@@ -141,7 +147,7 @@ impl Tally {
             }
         }
         for (partition, loss) in endings(changes) {
-            match moved.contains(&RoleId::new(partition.get())) && loss == Loss::Revoked {
+            match moved.contains(&RoleId::new(partition.get())) && loss == RoleLoss::Revoked {
                 true => self.moves += 1,
                 false => self.lapses.push(format!("{partition} ended: {loss:?}")),
             }
@@ -150,12 +156,12 @@ impl Tally {
 }
 
 /// As many roles as partitions: two members have three each, and a third comes and goes.
-async fn whoever_comes_and_goes(brokers: &str, protocol: Protocol, tally: &mut Tally) {
+async fn whoever_comes_and_goes(brokers: &str, protocol: MembershipProtocol, tally: &mut Tally) {
     let group = format!("joins-{protocol:?}");
     let ledger = open(config(brokers, &group, protocol, 6)).await;
     let mut first = watched(member(&ledger, Mode::Exclusive, 6));
     let mut second = watched(member(&ledger, Mode::Exclusive, 6));
-    let halves = |one: &Roles, other: &Roles| {
+    let halves = |one: &LedgerRoles, other: &LedgerRoles| {
         is_divided(&[one, other]) && one.owned().len() == 3 && other.owned().len() == 3
     };
     until("two have three each", BOUND, || halves(&first.0, &second.0)).await;
@@ -181,7 +187,7 @@ async fn whoever_comes_and_goes(brokers: &str, protocol: Protocol, tally: &mut T
 }
 
 /// What a supervisor does: the standby is killed, and started again at once.
-async fn a_standby_is_replaced(brokers: &str, protocol: Protocol, tally: &mut Tally) {
+async fn a_standby_is_replaced(brokers: &str, protocol: MembershipProtocol, tally: &mut Tally) {
     let group = format!("standby-{protocol:?}");
     let ledger = open(config(brokers, &group, protocol, 1)).await;
     let mut leader = watched(member(&ledger, Mode::Exclusive, 1));
@@ -207,7 +213,7 @@ async fn a_standby_is_replaced(brokers: &str, protocol: Protocol, tally: &mut Ta
     leader.0.shutdown().await;
 }
 
-async fn disturb_nobody(protocol: Protocol) {
+async fn disturb_nobody(protocol: MembershipProtocol) {
     if std::env::var(BROKERS).is_ok() {
         return;
     }
@@ -226,10 +232,10 @@ async fn disturb_nobody(protocol: Protocol) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn joins_disturb_nobody_on_a_kafka_with_its_own_defaults_in_the_classic_protocol() {
-    disturb_nobody(Protocol::Classic).await;
+    disturb_nobody(MembershipProtocol::Classic).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn joins_disturb_nobody_on_a_kafka_with_its_own_defaults_in_the_consumer_protocol() {
-    disturb_nobody(Protocol::Consumer).await;
+    disturb_nobody(MembershipProtocol::Consumer).await;
 }

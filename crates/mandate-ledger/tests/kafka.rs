@@ -10,10 +10,11 @@ use behaviour::{is_divided, lapses_and_leads_again, member, shows_what_is_promis
 use mandate_ledger::LedgerError;
 use mandate_ledger::kafka::groups::{Group, PartitionShown};
 use mandate_ledger::kafka::{KafkaConfig, KafkaLedger};
+use mandate_proto::election::RoleId;
 use mandate_proto::identity::MemberId;
-use mandate_proto::neli::{Mark, Mode, RoleId};
+use mandate_proto::neli::{Mark, Mode};
 use mandate_servers::Server;
-use mandate_servers::kafka::{Kafka, KafkaConfig as ServerConfig};
+use mandate_servers::kafka::{Kafka, KafkaServerConfig as ServerConfig};
 use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;

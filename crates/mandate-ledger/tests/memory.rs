@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use behaviour::{is_divided, lapses_and_leads_again, member, shows_what_is_promised, until};
 use mandate_ledger::memory::{
-    Assignor, BrokerConfig, ClientConfig, Coordination, GroupId, MemoryLedger, Side,
+    AssignmentRule, BrokerConfig, ClientConfig, Coordination, GroupId, MemoryLedger, Side,
 };
-use mandate_ledger::{Ledger, Roles};
-use mandate_proto::neli::{Delivery, Mode, RoleId};
+use mandate_ledger::{Ledger, LedgerRoles};
+use mandate_proto::election::RoleId;
+use mandate_proto::neli::{Mode, RecordDelivery};
 use tokio::time::sleep;
 
 const BOUND: Duration = Duration::from_secs(120);
@@ -20,16 +21,16 @@ fn ledger(session: Duration, fetches: bool) -> MemoryLedger {
     let barrier = session * 2 + heartbeat * 4;
     let broker = BrokerConfig {
         partitions: NonZeroU32::new(4).unwrap(),
-        assignor: Assignor::CooperativeSticky,
+        assignor: AssignmentRule::CooperativeSticky,
         shortest_session: Duration::from_millis(10),
-        delivery: Delivery::Anyone,
+        delivery: RecordDelivery::Anyone,
         coordination: Coordination::Generations,
     };
     let client = ClientConfig {
         session,
         heartbeat,
         barrier,
-        assignor: Assignor::CooperativeSticky,
+        assignor: AssignmentRule::CooperativeSticky,
         instance: None,
         hides_losses: false,
         renewals: mandate_ledger::memory::Renewals::WithTheRest,
@@ -210,15 +211,15 @@ impl Ledger for Fewer {
 
     fn member(
         &self,
-        life: mandate_proto::identity::Lifetime,
-        plan: &mandate_proto::neli::Plan,
+        life: mandate_proto::identity::Incarnation,
+        plan: &mandate_proto::neli::LedgerPlan,
     ) -> Result<Self::Member, mandate_ledger::LedgerError> {
         self.0.member(life, plan)
     }
 }
 
 /// Looks for keys that both own, while the second is given every chance to lead.
-async fn never_both(first: &Roles, second: &Roles, lasting: Duration) {
+async fn never_both(first: &LedgerRoles, second: &LedgerRoles, lasting: Duration) {
     let keys: Vec<_> = (0..300_u32).map(|key| format!("customer {key}")).collect();
     let began = Instant::now();
     while began.elapsed() < lasting {

@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 
 use mandate_ledger::kafka::{KafkaConfig, KafkaLedger};
 use mandate_ledger::{Setup, start};
+use mandate_proto::election::RoleId;
 use mandate_proto::identity::MemberId;
-use mandate_proto::neli::{Config, Mode, RoleId};
+use mandate_proto::neli::{Config, Mode};
 use mandate_runtime::clock::since_boot;
-use mandate_servers::kafka::{Kafka, KafkaConfig as ServerConfig};
+use mandate_servers::kafka::{Kafka, KafkaServerConfig as ServerConfig};
 
 const MEMBER: &str = "MANDATE_LEDGER_MEMBER_OF";
 const ROLES: u32 = 4;

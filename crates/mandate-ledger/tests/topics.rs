@@ -10,7 +10,7 @@ use std::time::Duration;
 use behaviour::{member, until};
 use mandate_ledger::kafka::{KafkaConfig, KafkaLedger};
 use mandate_proto::neli::Mode;
-use mandate_servers::kafka::{Kafka, KafkaConfig as ServerConfig};
+use mandate_servers::kafka::{Kafka, KafkaServerConfig as ServerConfig};
 use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;

@@ -15,8 +15,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use mandate_proto::election::quorum;
 use mandate_proto::identity::MemberId;
-use mandate_proto::oracle::quorum;
 use mandate_proto::time::Instant;
 use serde::{Deserialize, Serialize};
 

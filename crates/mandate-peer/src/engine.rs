@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use mandate_proto::identity::MemberId;
-use mandate_proto::pole::installation::Guarantee;
+use mandate_proto::pole::installation::PeerGuarantee;
 use mandate_proto::wire;
 use mandate_runtime::transport::{Delivery, Inbound, Transport};
 use mandate_runtime::{Election, Protocol, Setup, Start, StartError};
@@ -82,7 +82,7 @@ impl Peer {
         };
         let (links, events) = Links::start(links).await?;
         let (inbox, inbound) = mpsc::channel(INBOX);
-        let election = prepared.start(Arc::new(Carrier(links.clone())), inbound);
+        let election = prepared.start(Arc::new(LinkTransport(links.clone())), inbound);
         tokio::spawn(pass_on(events, inbox));
         Ok(Peer { election, links })
     }
@@ -137,17 +137,17 @@ fn settings(protocol: &Protocol) -> Settings {
         .with("oracle", config.oracle())
         .with("detection", format_args!("{:?}", config.detect()));
     match config.guarantee() {
-        Guarantee::Fenced => settings,
-        Guarantee::Leased { lease, allowance_per_mille } => settings
+        PeerGuarantee::Fenced => settings,
+        PeerGuarantee::Leased { lease, allowance_per_mille } => settings
             .with("lease", format_args!("{lease:?}"))
             .with("drift_per_mille", allowance_per_mille),
     }
 }
 
 /// Links, as a driver sees them.
-struct Carrier(Links);
+struct LinkTransport(Links);
 
-impl Transport for Carrier {
+impl Transport for LinkTransport {
     fn send(&self, to: MemberId, delivery: Delivery, frame: Vec<u8>) {
         self.0.send(to, delivery, frame);
     }
@@ -197,7 +197,9 @@ mod tests {
             let lease = Duration::from_secs(2);
             let me = MemberId::new(1);
             let config = member::Config::new(me, [me, MemberId::new(2)], interval, detect)
-                .and_then(|it| it.with_guarantee(Guarantee::Leased { lease, allowance_per_mille }));
+                .and_then(|it| {
+                    it.with_guarantee(PeerGuarantee::Leased { lease, allowance_per_mille })
+                });
             Protocol::Pole(config.unwrap())
         };
         let (ours, theirs) = (settings(&protocol(10)), settings(&protocol(4)));

@@ -11,13 +11,13 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use gungraun::prelude::*;
-use mandate_proto::detector::configurator::{Bounds, Link, Plan, plan};
+use mandate_proto::detector::configurator::{Bounds, LinkQuality, Plan, plan};
 use mandate_proto::detector::estimator::{DEFAULT_BLOCK, Estimator};
 use mandate_proto::detector::fixed_timeout::FixedTimeout;
 use mandate_proto::detector::nfd_e::NfdE;
 use mandate_proto::detector::phi_accrual::{PhiAccrual, PhiAccrualConfig};
 use mandate_proto::detector::{Beat, FailureDetector, Label};
-use mandate_proto::identity::{Lifetime, MemberId};
+use mandate_proto::identity::{Incarnation, MemberId};
 use mandate_proto::machine::{Effects, Machine};
 use mandate_proto::nfd_l::{Boot, Config, Heartbeat, Input, Message, NfdL};
 use mandate_proto::time::{Instant, WallTime};
@@ -92,7 +92,7 @@ fn estimator(mut estimator: Estimator) -> Estimator {
 fn follower() -> NfdL {
     let config = Config::new(MemberId::new(2), INTERVAL, DETECT).unwrap();
     let boot =
-        Boot { stored: None, wall: WallTime::from_unix_nanos(1), lifetime: Lifetime::new(1) };
+        Boot { stored: None, wall: WallTime::from_unix_nanos(1), lifetime: Incarnation::new(1) };
     let mut member = NfdL::start(config, boot, Instant::ORIGIN, &mut Effects::new());
     follow(&mut member, 0..WARM);
     member
@@ -103,7 +103,7 @@ fn follow(member: &mut NfdL, beats: std::ops::Range<u64>) {
     for i in beats {
         let (beat, now) = arrival(i);
         let uptime = INTERVAL * i as u32;
-        let heartbeat = Heartbeat { lifetime: Lifetime::new(9), beat, uptime, priority: 0 };
+        let heartbeat = Heartbeat { lifetime: Incarnation::new(9), beat, uptime, priority: 0 };
         let input =
             Input::Received { from: MemberId::new(1), message: Message::Heartbeat(heartbeat) };
         member.handle(black_box(input), now, &mut effects);
@@ -118,16 +118,16 @@ fn nfd_l(mut member: NfdL) -> NfdL {
     member
 }
 
-fn request(detect_ms: u64, loss: f64, variance: f64) -> (Bounds, Link) {
+fn request(detect_ms: u64, loss: f64, variance: f64) -> (Bounds, LinkQuality) {
     let hour = Duration::from_secs(3600);
     let bounds = Bounds::new(Duration::from_millis(detect_ms), hour, DETECT).unwrap();
-    (bounds, Link::new(loss, variance, Duration::ZERO).unwrap())
+    (bounds, LinkQuality::new(loss, variance, Duration::ZERO).unwrap())
 }
 
 #[library_benchmark]
 #[bench::paper(request(1000, 0.0175917, 25.3356e-6))]
 #[bench::lossy(request(1000, 0.5, 400e-6))]
-fn planned((bounds, link): (Bounds, Link)) -> Plan {
+fn planned((bounds, link): (Bounds, LinkQuality)) -> Plan {
     plan(black_box(&bounds), black_box(&link), Duration::from_millis(1)).unwrap()
 }
 

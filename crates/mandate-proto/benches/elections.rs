@@ -15,11 +15,12 @@ use std::time::Duration;
 
 use gungraun::prelude::*;
 use mandate_proto::detector::{Beat, Label};
-use mandate_proto::identity::{Lifetime, MemberId, Term};
+use mandate_proto::election::{Candidacy, Figures, State};
+use mandate_proto::identity::{Incarnation, MemberId, Term};
 use mandate_proto::machine::{Effects, Machine};
-use mandate_proto::oracle::{Measured, Standing};
-use mandate_proto::pole::installation::{self, Boot, ClaimId, Guarantee, Promised};
-use mandate_proto::pole::member::{Config, Effect, Figures, Input, Member, Message, State};
+use mandate_proto::oracle::Measured;
+use mandate_proto::pole::installation::{self, Boot, ClaimId, PeerGuarantee, Promised};
+use mandate_proto::pole::member::{Config, Effect, Input, Member, Message};
 use mandate_proto::pole::selection::{self, Proposal};
 use mandate_proto::score::Score;
 use mandate_proto::time::Instant;
@@ -46,10 +47,10 @@ impl Group {
         for id in 1..=SIZE {
             let members = (1..=SIZE).map(MemberId::new);
             let config = Config::new(MemberId::new(id), members, INTERVAL, DETECT)
-                .and_then(|config| config.with_guarantee(Guarantee::Fenced))
+                .and_then(|config| config.with_guarantee(PeerGuarantee::Fenced))
                 .unwrap()
                 .with_oracle("latency/10ms, history".parse().unwrap());
-            let lifetime = Lifetime::new(u64::from(id) << 40);
+            let lifetime = Incarnation::new(u64::from(id) << 40);
             let stored = Some(Promised::ADMITTED);
             let boot = Boot { stored, is_new: false, is_changed: false, lifetime };
             let mut effects = Effects::new();
@@ -101,7 +102,7 @@ impl Group {
                 Effect::Send { to, message } => self.under_way.push_back((id, to, message)),
                 Effect::Broadcast(message) => {
                     for to in (1..=SIZE).filter(|to| *to != from) {
-                        self.under_way.push_back((id, MemberId::new(to), message));
+                        self.under_way.push_back((id, MemberId::new(to), message.clone()));
                     }
                 }
                 Effect::Persist(_) | Effect::Tell(_) => {}
@@ -250,7 +251,7 @@ fn proposal((mut member, now, term): (Member, Instant, Term)) -> Member {
     feed(&mut member, now, |i| {
         // Epoch by epoch, each opened by another: the whole of a member's part in a selection.
         let score = Score::new(&[-(i as f64), 7.0]).unwrap();
-        let own: Standing = Ok(Measured { values: score, score });
+        let own: Candidacy = Ok(Measured { values: score, score });
         let epoch = Term::new(term.get() + 1 + i);
         let best = Some(Proposal { score, id: from });
         let message = selection::Message::Propose { epoch, own, best };
@@ -264,7 +265,7 @@ fn proposal((mut member, now, term): (Member, Instant, Term)) -> Member {
 fn claim((mut member, now, term): (Member, Instant, Term)) -> Member {
     let config = member.config().digest();
     feed(&mut member, now, |i| {
-        let id = ClaimId { life: Lifetime::new(1), count: i, config };
+        let id = ClaimId { life: Incarnation::new(1), count: i, config };
         let term = Term::new(term.get() + 1 + i);
         let message = installation::Message::Claim { term, id, lease: Duration::ZERO, freed: None };
         Input::Received { from: MemberId::new(3), message: Message::Installation(message) }

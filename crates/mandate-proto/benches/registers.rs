@@ -11,8 +11,8 @@ use gungraun::prelude::*;
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::machine::{Effects, Machine};
 use mandate_proto::registers::{
-    Answer, Config, Control, Effect, Holder, Incarnation, Input, Member, MemberRow, Outcome,
-    PROTOCOL, Published, Reason, Statement, Version,
+    Config, ControlState, DatabaseAnswer, Effect, Holder, Input, Member, MemberRow, PROTOCOL,
+    Published, Reason, Statement, StatementOutcome, StayId, Version,
 };
 use mandate_proto::time::Instant;
 
@@ -22,14 +22,14 @@ const MEMBERS: u32 = 1_000;
 /// A member, and a database that answers at once.
 struct Pair {
     member: Member,
-    row: Control,
+    row: ControlState,
     sweeps: usize,
     now: Instant,
     effects: Effects<Effect>,
 }
 
 fn holder(id: u32) -> Holder {
-    Holder { member: MemberId::new(id), incarnation: Incarnation::new(u64::from(id)) }
+    Holder { member: MemberId::new(id), incarnation: StayId::new(u64::from(id)) }
 }
 
 impl Pair {
@@ -42,7 +42,7 @@ impl Pair {
             lease: config.lease(config.round()),
             guarantee: config.guarantee(),
         };
-        let row = Control {
+        let row = ControlState {
             protocol: PROTOCOL,
             version: Version { term: Term::new(1), beat: 0 },
             leader: leader.map(holder),
@@ -57,16 +57,16 @@ impl Pair {
         pair
     }
 
-    fn answer(&mut self, statement: &Statement) -> Answer {
+    fn answer(&mut self, statement: &Statement) -> DatabaseAnswer {
         match statement {
             Statement::Join { .. } => {
-                Answer::Joined { incarnation: Incarnation::new(1), row: self.row }
+                DatabaseAnswer::Joined { incarnation: StayId::new(1), row: self.row, value: None }
             }
             Statement::Takeover { me, term, publish, .. } => {
                 self.row.version = Version { term: *term, beat: 0 };
                 self.row.leader = Some(*me);
                 self.row.published = *publish;
-                Answer::Control { changed: true, row: Some(self.row) }
+                DatabaseAnswer::Control { changed: true, row: Some(self.row), value: None }
             }
             Statement::Sweep { .. } => {
                 self.sweeps += 1;
@@ -75,12 +75,12 @@ impl Pair {
                     let score = self.member.score();
                     MemberRow { holder: holder(id), counter, score, was_evicted: false }
                 };
-                Answer::Members((1..=MEMBERS).map(row).collect())
+                DatabaseAnswer::Members((1..=MEMBERS).map(row).collect())
             }
             _ => {
                 // Whoever leads has renewed.
                 self.row.version.beat += 1;
-                Answer::Control { changed: true, row: Some(self.row) }
+                DatabaseAnswer::Control { changed: true, row: Some(self.row), value: None }
             }
         }
     }
@@ -91,7 +91,7 @@ impl Pair {
         while done < statements {
             if let Some(effect) = self.effects.pop() {
                 if let Effect::Execute { id, statement } = effect {
-                    let outcome = Outcome::Answered(self.answer(&statement));
+                    let outcome = StatementOutcome::Answered(self.answer(&statement));
                     let input = black_box(Input::Answered { id, outcome });
                     self.member.handle(input, self.now, &mut self.effects);
                     done += 1;

@@ -48,12 +48,12 @@ impl FromStr for MemberId {
 /// One life of a member, from a start to a crash: a random number drawn by the driver at each
 /// start. It tells two lives apart without a write to disk; it does not order them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Lifetime(u64);
+pub struct Incarnation(u64);
 
-impl Lifetime {
+impl Incarnation {
     /// The life with this random number.
     pub const fn new(random: u64) -> Self {
-        Lifetime(random)
+        Incarnation(random)
     }
 
     /// Its number.
@@ -62,7 +62,7 @@ impl Lifetime {
     }
 }
 
-impl fmt::Display for Lifetime {
+impl fmt::Display for Incarnation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }

@@ -10,7 +10,8 @@
 //! | --- | --- |
 //! | [`machine`] | the contract between a protocol and whoever drives it |
 //! | [`time`], [`timer`] | the project's own instants, and a table of deadlines |
-//! | [`identity`], [`score`] | members, lifetimes, terms; what orders candidates |
+//! | [`identity`], [`score`] | members, incarnations, terms; what orders candidates |
+//! | [`election`] | what no protocol owns: who leads, guarantees, transfers, what a handle asks of a machine |
 //! | [`detector`] | NFD-E, the link estimator, the quality-of-service configurator and recorder |
 //! | [`oracle`] | what makes a good leader: scores by history, requests, latency, preference, and their combination |
 //! | [`pole`] | POLE: leaders elected by scores, with terms and leases |
@@ -21,7 +22,7 @@
 //!
 //! ```
 //! use core::time::Duration;
-//! use mandate_proto::detector::configurator::{Bounds, Link, plan};
+//! use mandate_proto::detector::configurator::{Bounds, LinkQuality, plan};
 //!
 //! // "Notice a crash within 1 s, err at most once an hour, and for at most 1 s."
 //! let bounds = Bounds::new(
@@ -30,7 +31,7 @@
 //!     Duration::from_secs(1),
 //! )
 //! .unwrap();
-//! let link = Link::new(0.0175917, 25.3356e-6, Duration::ZERO).unwrap();
+//! let link = LinkQuality::new(0.0175917, 25.3356e-6, Duration::ZERO).unwrap();
 //! let plan = plan(&bounds, &link, Duration::from_millis(1)).unwrap();
 //! assert_eq!(plan.interval.as_micros() / 100, 3306); // 330.6 ms
 //! ```
@@ -40,6 +41,7 @@
 extern crate alloc;
 
 pub mod detector;
+pub mod election;
 pub mod identity;
 pub mod machine;
 pub mod neli;
@@ -50,6 +52,7 @@ pub mod registers;
 pub mod score;
 pub mod time;
 pub mod timer;
+pub mod value;
 pub mod wire;
 
 #[cfg(doctest)]

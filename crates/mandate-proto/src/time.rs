@@ -1,8 +1,8 @@
 //! The project's own notion of time.
 //!
-//! [`Instant`] is a reading of the driver's steady clock: nanoseconds since an origin that the
+//! [`Instant`] is a reading of the driver's monotonic clock: nanoseconds since an origin that the
 //! driver chose when it started. It only rises, it counts the time a host spends suspended, and
-//! it means nothing in another process. [`WallTime`] is a reading of the calendar clock, which
+//! it means nothing in another process. [`WallTime`] is a reading of the wall clock, which
 //! operators and NTP may set forwards and backwards; a machine is given it only at its start,
 //! where something must outlive the process.
 //!
@@ -15,7 +15,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A point on the driver's steady clock: nanoseconds since its origin (enough for 584 years).
+/// A point on the driver's monotonic clock: nanoseconds since its origin (enough for 584 years).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
@@ -69,7 +69,7 @@ impl fmt::Display for Instant {
     }
 }
 
-/// A reading of the calendar clock: nanoseconds since 1970, UTC.
+/// A reading of the wall clock: nanoseconds since 1970, UTC.
 ///
 /// It may be wrong, and it may be less than an earlier reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -5,7 +5,7 @@
 //! describes itself. Peers therefore agree on [`VERSION`] before they exchange any: it rises with every
 //! change of a message.
 //!
-//! Decoding is total and allocates nothing: a frame is a message, exactly, or an error. What numbers
+//! Decoding is total and allocates nothing but values, which are bounded: a frame is a message, exactly, or an error. What numbers
 //! *mean* is for the machines to judge, and they ignore what cannot be.
 
 use alloc::vec::Vec;
@@ -16,12 +16,13 @@ use serde::de::DeserializeOwned;
 use crate::neli;
 use crate::nfd_l;
 use crate::pole::member::{self, Handover};
+use crate::value::MAX_VALUE_BYTES;
 
 /// Rises with every change of a message.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
-/// No frame is longer.
-pub const MAX_BYTES: usize = 256;
+/// No frame is longer; one without a value has 256 bytes at most.
+pub const MAX_BYTES: usize = 256 + MAX_VALUE_BYTES;
 
 /// A message that can be sent.
 pub trait Wire: Serialize + DeserializeOwned {
@@ -34,7 +35,7 @@ pub trait Wire: Serialize + DeserializeOwned {
 
 impl Wire for nfd_l::Message {}
 
-impl Wire for neli::Record {}
+impl Wire for neli::LedgerRecord {}
 
 impl Wire for member::Message {
     fn is_sound(&self) -> bool {

@@ -5,17 +5,19 @@
 use std::time::Duration;
 
 use mandate_proto::detector::{Beat, Label};
-use mandate_proto::identity::{Lifetime, MemberId, Term};
+use mandate_proto::election::Candidacy;
+use mandate_proto::identity::{Incarnation, MemberId, Term};
 use mandate_proto::machine::{Effects, Machine};
 use mandate_proto::nfd_l;
-use mandate_proto::oracle::{Measure, Measured, NoScore, Standing};
+use mandate_proto::oracle::{Measure, Measured, NoScore};
 use mandate_proto::pole::installation::{
-    self, Boot, ClaimId, ConfigDigest, Freed, Guarantee, Promised,
+    self, Boot, ClaimId, ConfigDigest, Freed, PeerGuarantee, Promised,
 };
 use mandate_proto::pole::member::{Config, Effect, Handover, Input, Member, Message, Moves};
 use mandate_proto::pole::selection::{self, Proposal};
 use mandate_proto::score::Score;
 use mandate_proto::time::Instant;
+use mandate_proto::value::{MAX_VALUE_BYTES, Value};
 use mandate_proto::wire::{MAX_BYTES, Malformed, decode, encode};
 use proptest::prelude::*;
 
@@ -38,8 +40,8 @@ fn term() -> impl Strategy<Value = Term> {
     number().prop_map(Term::new)
 }
 
-fn life() -> impl Strategy<Value = Lifetime> {
-    number().prop_map(Lifetime::new)
+fn life() -> impl Strategy<Value = Incarnation> {
+    number().prop_map(Incarnation::new)
 }
 
 fn duration() -> impl Strategy<Value = Duration> {
@@ -58,7 +60,7 @@ fn measured() -> impl Strategy<Value = Measured> {
     (score(), score()).prop_map(|(values, score)| Measured { values, score })
 }
 
-fn standing() -> impl Strategy<Value = Standing> {
+fn standing() -> impl Strategy<Value = Candidacy> {
     let no_quorum = |[heard, size, quorum]: [u16; 3]| NoScore::NoQuorum { heard, size, quorum };
     let reason = prop_oneof![
         Just(NoScore::Never),
@@ -141,12 +143,26 @@ fn message() -> impl Strategy<Value = Message> {
         (term(), beat).prop_map(|(term, beat)| Message::Heartbeat { term, beat }),
         selection_message().prop_map(Message::Selection),
         installation_message().prop_map(Message::Installation),
+        (term(), number(), value()).prop_map(|(term, revision, value)| Message::Value {
+            term,
+            revision,
+            value
+        }),
+        (term(), number(), life()).prop_map(|(term, revision, life)| Message::ValueTaken {
+            term,
+            revision,
+            life
+        }),
         (term(), member(), handover()).prop_map(|(term, to, why)| Message::Handover {
             term,
             to,
             why
         }),
     ]
+}
+
+fn value() -> impl Strategy<Value = Value> {
+    "[ -~]{1,40}".prop_map(|text| Value::new(&text).unwrap())
 }
 
 fn handover() -> impl Strategy<Value = Handover> {
@@ -168,6 +184,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let told = prop_oneof![
         Just(Input::Resign),
+        value().prop_map(Input::Publish),
         member().prop_map(|to| Input::Transfer { to }),
         member().prop_map(|member| Input::LinkBroken { member }),
         member().prop_map(|member| Input::LinkUp { member }),
@@ -180,7 +197,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn start(guarantee: Guarantee, effects: &mut Effects<Effect>) -> Member {
+fn start(guarantee: PeerGuarantee, effects: &mut Effects<Effect>) -> Member {
     let members = (1..=4).map(MemberId::new);
     let (interval, detect) = (Duration::from_millis(100), Duration::from_millis(300));
     let moves = Moves { every: detect, threshold: 0.1, tenure: detect, shadow: false };
@@ -191,7 +208,7 @@ fn start(guarantee: Guarantee, effects: &mut Effects<Effect>) -> Member {
         .unwrap()
         .with_oracle("latency/10ms, history".parse().unwrap());
     let stored = Some(Promised::ADMITTED);
-    let boot = Boot { stored, is_new: false, is_changed: false, lifetime: Lifetime::new(3) };
+    let boot = Boot { stored, is_new: false, is_changed: false, lifetime: Incarnation::new(3) };
     Member::start(config, boot, Instant::ORIGIN, effects)
 }
 
@@ -200,6 +217,18 @@ fn nothing_longer_than_a_message_is_read() {
     let bytes = vec![0; MAX_BYTES + 1];
     assert_eq!(decode::<Message>(&bytes), Err(Malformed::TooLong(MAX_BYTES + 1)));
     assert_eq!(decode::<Message>(&[]), Err(Malformed::NoMessage(0)));
+}
+
+#[test]
+fn the_longest_value_fits_and_bytes_that_are_no_value_are_no_message() {
+    let (term, revision) = (Term::new(u64::MAX), u64::MAX);
+    let value = Value::new(&"x".repeat(MAX_VALUE_BYTES)).unwrap();
+    let longest = Message::Value { term, revision, value };
+    let mut bytes = bytes_of(&longest);
+    assert_eq!(decode(&bytes), Ok(longest));
+    let last = bytes.len() - 1;
+    bytes[last] = 7;
+    assert_eq!(decode::<Message>(&bytes), Err(Malformed::NoMessage(bytes.len())));
 }
 
 #[test]
@@ -263,9 +292,9 @@ proptest! {
         steps in prop::collection::vec(step(), 1..120), leased in any::<bool>(),
     ) {
         let lease = Duration::from_millis(400);
-        let leased = leased.then_some(Guarantee::Leased { lease, allowance_per_mille: 10 });
+        let leased = leased.then_some(PeerGuarantee::Leased { lease, allowance_per_mille: 10 });
         let mut effects = Effects::new();
-        let mut member = start(leased.unwrap_or(Guarantee::Fenced), &mut effects);
+        let mut member = start(leased.unwrap_or(PeerGuarantee::Fenced), &mut effects);
         let mut now = Instant::ORIGIN;
         for step in steps {
             match step {

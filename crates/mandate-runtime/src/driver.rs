@@ -1,74 +1,191 @@
-//! The loop that drives a member: one sleep, effects in order, nothing past a write that is not on disk.
+//! The loop that drives a member, whatever engine elects: one sleep, effects in order, inputs before what is due.
+//!
+//! An engine is a [machine](Elector) and a [`Backend`] that carries its effects out. The driver keeps the rules that
+//! none of them may break:
+//!
+//! - The end of a mandate is published before anything that reveals it is sent; its start only when the machine tells
+//!   of it, after what it rests on is durable.
+//! - Nothing is carried out after an effect that waits to be durable before it is. Meanwhile questions are answered,
+//!   other commands wait in a bounded queue, and a stop holds at once.
+//! - Inputs go before what is due, but only so many of them.
+//! - However the loop ends, nothing is held before the backend is closed, and the handle is told last.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::convert::Infallible;
+use std::future::ready;
 use std::time::Duration;
 
-use mandate_proto::identity::MemberId;
-use mandate_proto::machine::{Effect, Effects};
-use mandate_proto::pole::installation::NoVote;
+use mandate_proto::election::{Elector, Figures, Lease};
+use mandate_proto::machine::{Effects, Machine};
 use mandate_proto::time::Instant;
-use mandate_proto::wire;
-use tokio::sync::mpsc;
+use mandate_proto::value::{NoPublish, Value};
+use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use crate::disk::Disk;
-use crate::durable::DurableFile;
 use crate::election::Status;
-use crate::event::{Event, Figures};
-use crate::office::{Command, Held, Office};
-use crate::protocol::Spoken;
-use crate::seat::QUEUE;
-use crate::transport::{Inbound, Transport};
-
-/// The longest pause between attempts to write to a disk that refuses.
-const MAX_RETRY: Duration = Duration::from_secs(2);
+use crate::ends::QUEUE;
+use crate::engine_side::{Command, EngineSide};
+use crate::event::Event;
+use crate::mandate::Mandate;
 
 /// So many inputs may go before what is due: enough to read what arrived during a pause, and few enough that a
-/// flood does not keep a leader from sending heartbeats.
+/// flood does not keep a leader from its heartbeats or renewals.
 const MAX_BEFORE_DUE: u32 = 512;
 
-/// How often it is looked whether the member has a vote. Most get one sooner, and nothing is logged.
-const LOOK_AT_VOTE: Duration = Duration::from_secs(1);
+/// The longest sleep: timers do not count suspension.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-pub(crate) struct Driver<M: Spoken> {
-    pub(crate) machine: M,
-    pub(crate) effects: Effects<M::Effect>,
-    pub(crate) office: Office,
-    pub(crate) durable: Arc<DurableFile>,
-    pub(crate) transport: Arc<dyn Transport>,
-    pub(crate) others: Vec<MemberId>,
-    /// What came while a write was waited for.
-    pub(crate) deferred: VecDeque<Command>,
-    pub(crate) frame: Vec<u8>,
-    pub(crate) voting: Voting,
-}
+/// How long an engine may take to say that it ends. The handle waits for two seconds.
+pub const LAST_WORDS: Duration = Duration::from_millis(1500);
 
-/// What was logged of a member without a vote.
-pub(crate) struct Voting {
-    next: Instant,
-    logged: Option<NoVote>,
-}
+/// What an engine does for its machine.
+///
+/// [`next`](Backend::next) and [`durable`](Backend::durable) are dropped and called again whenever something else
+/// comes first: dropping their futures must lose nothing.
+pub trait Backend<M: Elector>: Send + 'static {
+    /// What it waits for: frames, answers, assignments.
+    type Arrival: Send;
 
-impl Voting {
-    pub(crate) fn new(now: Instant) -> Self {
-        Voting { next: now + LOOK_AT_VOTE, logged: None }
+    /// How long the member goes on after the handle has asked it to stop, unless it [has ended](Backend::has_ended)
+    /// before. Zero: it ends when what the stop asked for has been carried out.
+    const LEAVES_WITHIN: Duration;
+
+    /// Publishes what the machine holds. Called before any of its effects is carried out.
+    fn settle(&mut self, driven: &mut Driven<M>) {
+        let held = driven.held();
+        driven.side.settle(held);
+    }
+
+    /// Carries one effect out, without waiting.
+    fn carry_out(&mut self, effect: M::Effect, driven: &mut Driven<M>) -> Carried;
+
+    /// All effects have been carried out.
+    fn carried_out(&mut self, _driven: &mut Driven<M>) {}
+
+    /// Waits until what was [begun](Carried::Begun) is durable.
+    fn durable(&mut self) -> impl Future<Output = ()> + Send {
+        ready(())
+    }
+
+    /// The next thing that arrives.
+    fn next(&mut self) -> impl Future<Output = Self::Arrival> + Send;
+
+    /// Tells the machine of it.
+    fn arrived(&mut self, arrival: Self::Arrival, driven: &mut Driven<M>);
+
+    /// Within what time something is due that the machine does not know of.
+    fn wakes_in(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Whether the member has ended by itself: nothing more comes of it.
+    fn has_ended(&self) -> bool {
+        false
+    }
+
+    /// What the member knows now.
+    fn status(&self, driven: &Driven<M>) -> Status;
+
+    /// Ends. Nothing is held any more. It should take no longer than [`LAST_WORDS`].
+    fn close(self) -> impl Future<Output = ()> + Send
+    where
+        Self: Sized,
+    {
+        ready(())
     }
 }
 
-/// The member is to end, or has been let go.
-struct Stopped;
+/// What became of an effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carried {
+    /// It was carried out.
+    Done,
+    /// It was begun, and nothing may follow before it is [durable](Backend::durable).
+    Begun,
+}
 
-impl<M: Spoken> Driver<M> {
-    pub(crate) async fn run(mut self, mut inbound: mpsc::Receiver<Inbound>) {
-        let _ = self.drive(&mut inbound).await;
+/// A machine and the engine's side of its handle.
+pub struct Driven<M: Machine> {
+    /// The engine's side.
+    pub side: EngineSide,
+    /// The machine.
+    pub machine: M,
+    effects: Effects<M::Effect>,
+}
+
+impl<M: Elector> Driven<M> {
+    /// What the clock reads that mandates are checked against.
+    pub fn now(&self) -> Instant {
+        self.side.now()
     }
 
-    async fn drive(&mut self, inbound: &mut mpsc::Receiver<Inbound>) -> Result<(), Stopped> {
+    /// What the member holds now.
+    pub fn held(&self) -> Option<Lease> {
+        self.machine.held(self.now())
+    }
+
+    /// Tells the machine.
+    pub fn handle(&mut self, input: M::Input) {
+        self.machine.handle(input, self.side.now(), &mut self.effects);
+    }
+
+    /// Tells the application.
+    pub fn tell(&mut self, event: Event) {
+        let held = self.held();
+        self.side.tell(event, held);
+    }
+
+    fn handle_timeout(&mut self) {
+        self.machine.handle_timeout(self.side.now(), &mut self.effects);
+    }
+
+    fn take_figures(&mut self, figures: Figures) {
+        if let Some(input) = M::figures(figures) {
+            self.handle(input);
+        }
+    }
+}
+
+/// Drives a member.
+pub struct Driver<M: Machine, B> {
+    /// Before the backend, so that nothing is held when that is dropped, however it comes about.
+    driven: Driven<M>,
+    backend: B,
+    /// What was asked while something was not durable yet.
+    deferred: VecDeque<Command>,
+    /// When the member ends at the latest, once it was asked to stop.
+    ends_by: Option<Instant>,
+}
+
+/// The member has ended.
+struct Ended;
+
+impl<M, B> Driver<M, B>
+where
+    M: Elector<Input: Send, Effect: Send> + Send,
+    B: Backend<M>,
+{
+    /// A driver of a machine that was started with these effects.
+    pub fn new(machine: M, effects: Effects<M::Effect>, side: EngineSide, backend: B) -> Self {
+        let driven = Driven { side, machine, effects };
+        Driver { driven, backend, deferred: VecDeque::new(), ends_by: None }
+    }
+
+    /// Drives until the handle asks to stop, or is gone, or the member ends by itself.
+    pub async fn run(mut self) {
+        let Err(Ended) = self.drive().await;
+        let Driver { mut driven, backend, .. } = self;
+        driven.side.settle(None);
+        backend.close().await;
+    }
+
+    async fn drive(&mut self) -> Result<Infallible, Ended> {
         let mut before_due = 0;
         loop {
             self.carry_out().await?;
-            self.look_at_vote();
+            if self.backend.has_ended() || self.ends_by.is_some_and(|by| by <= self.driven.now()) {
+                return Err(Ended);
+            }
             if let Some(command) = self.deferred.pop_front() {
                 self.obey(command).await?;
                 continue;
@@ -76,181 +193,112 @@ impl<M: Spoken> Driver<M> {
             let pause = self.pause();
             if before_due >= MAX_BEFORE_DUE && pause.is_zero() {
                 before_due = 0;
-                self.machine.handle_timeout(self.now(), &mut self.effects);
+                self.driven.handle_timeout();
                 continue;
             }
             before_due += 1;
+            let is_asked = self.ends_by.is_none();
             tokio::select! {
                 // What has arrived goes before what is due.
                 biased;
-                command = self.office.next() => self.obey(command).await?,
-                Some(arrived) = inbound.recv() => self.receive(arrived),
+                command = self.driven.side.next(), if is_asked => self.obey(command).await?,
+                arrival = self.backend.next() => self.backend.arrived(arrival, &mut self.driven),
                 () = sleep(pause) => {
                     before_due = 0;
-                    self.machine.handle_timeout(self.now(), &mut self.effects);
+                    self.driven.handle_timeout();
                 }
             }
         }
     }
 
-    fn now(&self) -> Instant {
-        self.office.now()
-    }
-
-    /// How long to sleep: until the machine's deadline, or until the lease is in jeopardy. At most a
-    /// second, because timers do not count suspension.
+    /// How long to sleep: until something is due, or a lease is in jeopardy.
     fn pause(&self) -> Duration {
-        let due = self.machine.deadline().into_iter().chain(self.office.wakes_at()).min();
-        let now = self.now();
-        due.map_or(Duration::from_secs(1), |due| (due - now).min(Duration::from_secs(1)))
+        let Driven { side, machine, .. } = &self.driven;
+        let (now, due) = (side.now(), [machine.deadline(), side.wakes_at(), self.ends_by]);
+        let due = due.into_iter().flatten().map(|due| due - now).chain(self.backend.wakes_in());
+        due.chain([LONGEST_SLEEP]).min().unwrap_or_default()
     }
 
-    /// Logs why the member has no vote, when that is news.
-    fn look_at_vote(&mut self) {
-        let now = self.now();
-        if now < self.voting.next {
-            return;
-        }
-        self.voting.next = now + LOOK_AT_VOTE;
-        let no_vote = self.machine.no_vote();
-        if let Some(reason) = no_vote.as_ref().filter(|_| no_vote != self.voting.logged) {
-            tracing::warn!(
-                "{reason}. Start the members that are missing, or see why they are refused"
-            );
-        }
-        self.voting.logged = no_vote;
-    }
-
-    fn receive(&mut self, arrived: Inbound) {
-        let now = self.now();
-        if let Inbound::Twin { member } = arrived {
-            let held = self.held();
-            return self.office.tell(Event::Twin { member }, held);
-        }
-        let Inbound::Received { from, frame } = &arrived else {
-            if let Some(input) = M::link(&arrived) {
-                self.machine.handle(input, now, &mut self.effects);
-            }
-            return;
-        };
-        match wire::decode::<M::Message>(frame) {
-            Ok(message) => {
-                let delay = self.transport.round_trip(*from).map(|round_trip| round_trip / 2);
-                if let Some(input) = delay.and_then(|delay| M::delay(*from, delay)) {
-                    self.machine.handle(input, now, &mut self.effects);
-                }
-                self.machine.handle(M::received(*from, message), now, &mut self.effects);
-            }
-            Err(error) => {
-                tracing::warn!(%from, %error, "a frame that is no message was ignored");
-            }
-        }
-    }
-
-    async fn obey(&mut self, command: Command) -> Result<(), Stopped> {
-        let now = self.now();
+    async fn obey(&mut self, command: Command) -> Result<(), Ended> {
         match command {
             Command::Resign { of, done } => {
-                if self.office.concerns(of.as_ref(), self.held()) {
-                    self.machine.handle(M::resign(), now, &mut self.effects);
+                if self.driven.side.concerns(of.as_ref(), self.driven.held()) {
+                    self.driven.handle(M::resign());
                     self.carry_out().await?;
                 }
                 done.map(|done| done.send(()));
             }
             Command::Transfer { to, done } => {
-                self.office.refusal();
+                self.driven.side.refusal();
                 match M::transfer(to) {
-                    Ok(input) => self.machine.handle(input, now, &mut self.effects),
-                    Err(reason) => self.office.refuse(reason),
+                    Ok(input) => self.driven.handle(input),
+                    Err(reason) => self.driven.side.refuse(reason),
                 }
                 self.carry_out().await?;
-                let _ = done.send(self.office.refusal().map_or(Ok(()), Err));
+                let _ = done.send(self.driven.side.refusal().map_or(Ok(()), Err));
             }
-            Command::Figures(figures) => self.take_figures(figures),
-            Command::Status { done } if done.is_closed() => {}
-            Command::Status { done } => {
-                let _ = done.send(self.status(now));
-            }
-            Command::Stop => {
-                self.machine.handle(M::stop(), now, &mut self.effects);
+            Command::Publish { of, value, done } => {
+                let published = self.publish(&of, value);
                 self.carry_out().await?;
-                return Err(Stopped);
+                let _ = done.send(published);
+            }
+            Command::Figures(figures) => self.driven.take_figures(figures),
+            Command::Status { done } => self.answer(done),
+            Command::Stop => {
+                self.driven.handle(M::stop());
+                self.ends_by = Some(self.driven.now() + B::LEAVES_WITHIN);
             }
         }
         Ok(())
     }
 
-    fn take_figures(&mut self, figures: Figures) {
-        if let Some(input) = M::figures(figures) {
-            self.machine.handle(input, self.now(), &mut self.effects);
+    /// Has the machine publish a value, if that reign is the one that is held.
+    fn publish(&mut self, of: &Mandate, value: Value) -> Result<(), NoPublish> {
+        if !self.driven.side.concerns(Some(of), self.driven.held()) {
+            return Err(NoPublish::NotLeading);
         }
+        self.driven.handle(M::publish(value)?);
+        Ok(())
     }
 
-    fn status(&self, now: Instant) -> Status {
-        let round_trip = |id: &MemberId| Some((*id, self.transport.round_trip(*id)?));
-        let round_trips = self.others.iter().filter_map(round_trip).collect();
-        let known = self.machine.knowledge(round_trips, now);
-        Status {
-            state: self.office.state(),
-            suspected: known.suspected,
-            view: known.view,
-            standing: known.standing,
-            has_vote: known.has_vote,
-            no_vote: self.machine.no_vote(),
-            detection: known.detection,
-            renewals: self.office.renewals(),
+    fn answer(&self, done: oneshot::Sender<Status>) {
+        if !done.is_closed() {
+            let _ = done.send(self.backend.status(&self.driven));
         }
     }
 
     /// Carries out everything that the machine has asked for, in order.
-    async fn carry_out(&mut self) -> Result<(), Stopped> {
-        // What has ended must be seen to have ended before anyone else is told; what has begun is seen
-        // when the member says so, after what it rests on is on disk.
-        self.office.settle(self.held());
-        while let Some(effect) = self.effects.pop() {
-            match effect {
-                Effect::Persist(stable) => self.persist(stable).await?,
-                Effect::Send { to, message } => self.send([to], &message),
-                Effect::Broadcast(message) => self.send(self.others.clone(), &message),
-                Effect::Tell(event) => {
-                    self.machine.told(event).into_iter().for_each(|event| {
-                        let held = self.held();
-                        self.office.tell(event, held);
-                    });
-                }
+    async fn carry_out(&mut self) -> Result<(), Ended> {
+        self.backend.settle(&mut self.driven);
+        while let Some(effect) = self.driven.effects.pop() {
+            if self.backend.carry_out(effect, &mut self.driven) == Carried::Begun {
+                self.until_durable().await?;
             }
         }
-        self.office.check_jeopardy();
+        self.backend.carried_out(&mut self.driven);
+        self.driven.side.check_jeopardy();
         Ok(())
     }
 
-    fn held(&self) -> Option<Held> {
-        self.machine.held(self.now())
-    }
-
-    /// Writes, for as long as it takes: what follows rests on it. Meanwhile this member says nothing to the
-    /// others, who will do without it; questions are answered.
-    async fn persist(&mut self, stable: M::Stable) -> Result<(), Stopped> {
-        let write = write(self.durable.clone(), self.office.disk(), stable);
-        tokio::pin!(write);
+    /// Waits for as long as it takes: what follows rests on it. Meanwhile this member says nothing to others, who will
+    /// do without it; questions are answered.
+    async fn until_durable(&mut self) -> Result<(), Ended> {
         loop {
             let has_room = self.deferred.len() < QUEUE;
             tokio::select! {
                 biased;
-                () = &mut write => {
-                    self.machine.persisted(self.now());
+                () = self.backend.durable() => {
+                    self.driven.machine.persisted(self.driven.side.now());
                     return Ok(());
                 }
-                command = self.office.next_if(has_room) => match command {
-                    Command::Status { done } => {
-                        let _ = done.send(self.status(self.now()));
-                    }
-                    Command::Figures(figures) => self.take_figures(figures),
+                command = self.driven.side.next_if(has_room) => match command {
+                    Command::Status { done } => self.answer(done),
+                    Command::Figures(figures) => self.driven.take_figures(figures),
                     // It cannot be said to the others, but here it holds at once.
-                    Command::Stop => return Err(Stopped),
+                    Command::Stop => return Err(Ended),
                     command => {
                         if let Command::Resign { of, .. } = &command {
-                            self.office.withdraw(of.as_ref());
+                            self.driven.side.withdraw(of.as_ref());
                         }
                         self.deferred.push_back(command);
                     }
@@ -258,42 +306,7 @@ impl<M: Spoken> Driver<M> {
             }
         }
     }
-
-    fn send(&mut self, to: impl IntoIterator<Item = MemberId>, message: &M::Message) {
-        let delivery = M::delivery(message);
-        self.frame.clear();
-        wire::encode(message, &mut self.frame);
-        for to in to {
-            self.transport.send(to, delivery, self.frame.clone());
-        }
-    }
 }
 
-/// Tries until it is done.
-async fn write<T: serde::Serialize + Clone + Send + Sync + 'static>(
-    durable: Arc<DurableFile>,
-    disk: Disk,
-    stable: T,
-) {
-    let mut pause = Duration::from_millis(50);
-    disk.begin();
-    loop {
-        let (durable, stable) = (durable.clone(), stable.clone());
-        match tokio::task::spawn_blocking(move || durable.store(&stable)).await {
-            Ok(Ok(())) => return disk.done(),
-            Ok(Err(error)) => {
-                tracing::error!(
-                    %error,
-                    "could not write the state: this member is silent until it can; free space, or mend the disk"
-                );
-                disk.failed(error.to_string());
-            }
-            Err(error) => {
-                tracing::error!(%error, "the write of the state did not end");
-                disk.failed(error.to_string());
-            }
-        }
-        sleep(pause).await;
-        pause = (pause * 2).min(MAX_RETRY);
-    }
-}
+#[cfg(test)]
+mod tests;

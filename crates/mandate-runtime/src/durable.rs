@@ -7,7 +7,7 @@
 //!
 //! **Never back the file up, and never restore it.** An older copy has forgotten the latest votes, and a
 //! member that starts from it can vote a second time in a term: two leaders with one term. The cure for a
-//! lost or damaged file is to ask the others (`--lost`).
+//! lost or damaged file is to ask the others ([`Start::Lost`](crate::Start::Lost)).
 //!
 //! **A symbolic link is followed when the file is opened**, and file and lock are where it points to. A
 //! rename over the link would leave the old state on the volume that it points to, and that state would come
@@ -86,7 +86,7 @@ pub enum DurableError {
     },
     /// The file is not whole.
     #[error(
-        "{path} is damaged ({what}). Move it away and start the member with --lost, so that it asks the others \
+        "{path} is damaged ({what}). Move it away and start the member with `Start::Lost`, so that it asks the others \
          what it may have promised. Do not put an older copy in its place: this member could then vote twice in \
          one term, and two members could lead in it"
     )]
@@ -363,7 +363,10 @@ mod tests {
         fs::write(&path, "mandate state 1\n").unwrap();
         let error = open(&path).unwrap_err().to_string();
         assert!(!error.to_lowercase().contains("restore"), "{error}");
-        assert!(error.contains("--lost") && error.contains("Do not put an older copy"), "{error}");
+        assert!(
+            error.contains("Start::Lost") && error.contains("Do not put an older copy"),
+            "{error}"
+        );
     }
 
     #[test]

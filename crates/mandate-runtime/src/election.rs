@@ -6,27 +6,31 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use mandate_proto::detector::quality::Detection;
-use mandate_proto::identity::{Lifetime, MemberId, Term};
+use mandate_proto::election::{Candidacy, Figures, NoTransfer, quorum};
+use mandate_proto::identity::{Incarnation, MemberId, Term};
 use mandate_proto::machine::Effects;
 use mandate_proto::nfd_l;
 use mandate_proto::nfd_l::NfdL;
-use mandate_proto::oracle::{Standing, View, quorum};
+use mandate_proto::oracle::View;
 use mandate_proto::pole::installation::{self, NoVote};
 use mandate_proto::pole::member::{self, Member};
+use mandate_proto::score::Score;
 use mandate_proto::time::WallTime;
+use mandate_proto::value::{NoPublish, Value};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use crate::disk::DiskHealth;
-use crate::driver::{Driver, Voting};
+use crate::driver::Driver;
 use crate::durable::{Agreed, DurableError, DurableFile, Owner};
-use crate::event::{Event, Figures, NoTransfer, Record};
+use crate::ends::{Command, HandleEnd, Records};
+use crate::engine_side::EngineSide;
+use crate::event::{Event, Record};
 use crate::mandate::Mandate;
-use crate::office::Office;
-use crate::protocol::{Protocol, Spoken};
-use crate::seat::{Command, Post, Records};
+use crate::peer::PeerBackend;
+use crate::protocol::Protocol;
 use crate::transport::{Inbound, Transport};
 
 /// How long a shutdown may take: after that the driver is let go.
@@ -66,27 +70,28 @@ pub struct Setup {
 
 /// Why a member cannot start. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StartError {
     /// The state cannot be used.
     #[error(transparent)]
     Durable(#[from] DurableError),
     /// There is none.
     #[error(
-        "there is no state at {0}. If this member takes part for the first time, start it with --new; if its \
-         disk was lost, with --lost: it will ask the others what it may have promised"
+        "there is no state at {0}. If this member takes part for the first time, start it with `Start::New`; if \
+         its disk was lost, with `Start::Lost`: it will ask the others what it may have promised"
     )]
     NoState(std::path::PathBuf),
     /// There is one, and none was expected.
     #[error(
-        "there is a state at {0} already: this member has taken part before. Start it without --new or --lost; \
-         if it is to forget everything, and only then, move that file away"
+        "there is a state at {0} already: this member has taken part before. Start it with \
+         `Start::Stored`; if it is to forget everything, and only then, move that file away"
     )]
     HasState(std::path::PathBuf),
     /// The group was another when the state was written.
     #[error(
         "{path} was written with {before}, and now the configuration says {now}. Members that count votes among \
          different members elect two leaders. Correct the configuration; or, to change it: stop all members, \
-         wait for a lease, edit the configuration of all, and start all of them with --members-changed"
+         wait for a lease, edit the configuration of all, and start all of them with `Start::Changed`"
     )]
     Differs {
         /// The state.
@@ -111,7 +116,7 @@ pub enum StartError {
     },
     /// A lost disk in a group of one.
     #[error(
-        "this group has one member, so there is nobody to ask what the lost disk held. Start it with --new: terms begin \
+        "this group has one member, so there is nobody to ask what the lost disk held. Start it with `Start::New`: terms begin \
          at 1 again, so whatever refuses lower terms must be told to forget the old ones"
     )]
     NobodyToAsk,
@@ -122,6 +127,7 @@ pub enum StartError {
 
 /// Why leading ended before the work was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum LeadError {
     /// Leadership was lost; the work was dropped where it waited.
     #[error("leadership of term {term} was lost")]
@@ -136,6 +142,7 @@ pub enum LeadError {
 
 /// Who leads, as a member knows it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum ElectionState {
     /// Nobody, as far as it knows.
     Electing,
@@ -145,6 +152,8 @@ pub enum ElectionState {
         leader: MemberId,
         /// In which term.
         term: Term,
+        /// What it has published with that term, once this member knows it.
+        value: Option<Value>,
     },
     /// This member.
     Leading(Mandate),
@@ -162,34 +171,74 @@ impl ElectionState {
             _ => None,
         }
     }
+
+    /// What the leader has published with its term. Of this member itself only while its mandate holds.
+    pub fn value(&self) -> Option<&Value> {
+        match self {
+            ElectionState::Following { value, .. } => value.as_ref(),
+            state => state.mandate().filter(|mandate| mandate.check())?.value(),
+        }
+    }
+
+    /// Takes what was published, if it belongs to the leader and the term of this state; whether anything changed.
+    pub(crate) fn take_value(&mut self, by: MemberId, of: Term, published: &Value) -> bool {
+        match self {
+            ElectionState::Following { leader, term, value } if (*leader, *term) == (by, of) => {
+                value.replace(published.clone()).as_ref() != Some(published)
+            }
+            ElectionState::Leading(mandate) | ElectionState::Jeopardy(mandate)
+                if mandate.term() == of =>
+            {
+                mandate.set_value(published)
+            }
+            _ => false,
+        }
+    }
 }
 
-/// What a member knows now.
+/// What a member knows now. What its engine does not know is absent.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Status {
     /// Who leads.
     pub state: ElectionState,
-    /// Members that are suspected to be down.
-    pub suspected: Vec<MemberId>,
+    /// Members that are suspected to be down; on a database only the leader looks.
+    pub suspected: Option<Vec<MemberId>>,
     /// Round trips, request rates and its own figures.
-    pub view: View,
-    /// What it would be worth as a leader, or why it is no candidate.
-    pub standing: Standing,
-    /// Whether it has a vote.
-    pub has_vote: bool,
-    /// Why it has none, and whose answers it waits for, where members vote among each other.
+    pub view: Option<View>,
+    /// What it would be worth as a leader, or why it is no candidate, where candidates have scores.
+    pub candidacy: Option<Candidacy>,
+    /// Whether it has a vote, where members vote.
+    pub has_vote: Option<bool>,
+    /// Why it has none, and whose answers it waits for.
     pub no_vote: Option<NoVote>,
-    /// How well it watches its leader.
-    pub detection: Detection,
+    /// How well it watches its leader, where it does so by heartbeats.
+    pub detection: Option<Detection>,
     /// How often a lease of its own was renewed since the start.
     pub renewals: u64,
+}
+
+impl Status {
+    /// What every engine knows.
+    pub fn of(side: &EngineSide) -> Self {
+        Status {
+            state: side.state(),
+            suspected: None,
+            view: None,
+            candidacy: None,
+            has_vote: None,
+            no_vote: None,
+            detection: None,
+            renewals: side.renewals(),
+        }
+    }
 }
 
 /// A member's part in an election. Cheap to clone; the member stops when it is
 /// [shut down](Election::shutdown) or when the last handle is dropped.
 #[derive(Clone, Debug)]
 pub struct Election {
-    pub(crate) post: Post,
+    pub(crate) end: HandleEnd,
     /// Its state, where it has one, for as long as the member runs.
     durable: Weak<DurableFile>,
 }
@@ -231,7 +280,7 @@ impl Election {
 
     /// Opens and locks a member's state, and starts nothing yet: for engines whose links show whose state it is.
     pub fn prepare(setup: Setup) -> Result<Prepared, StartError> {
-        let lifetime = Lifetime::new(getrandom::u64().map_err(StartError::Random)?);
+        let lifetime = Incarnation::new(getrandom::u64().map_err(StartError::Random)?);
         let me = setup.protocol.me();
         let others = setup.protocol.members().iter().copied().filter(|id| *id != me).collect();
         let lease = setup.protocol.guarantee().lease();
@@ -258,8 +307,8 @@ impl Election {
         Ok(Prepared { durable, others, lease, machine })
     }
 
-    pub(crate) fn new(post: Post) -> Self {
-        Election { post, durable: Weak::new() }
+    pub(crate) fn new(end: HandleEnd) -> Self {
+        Election { end, durable: Weak::new() }
     }
 
     /// The lock of this member's state, shared: no process takes part as this member before every copy is closed. For a
@@ -273,24 +322,24 @@ impl Election {
     pub fn observer(&self) -> Observer {
         Observer {
             state: self.state(),
-            events: self.post.events.downgrade(),
-            records: self.post.records.clone(),
+            events: self.end.events.downgrade(),
+            records: self.end.records.clone(),
         }
     }
 
     /// Who leads, to watch.
     pub fn state(&self) -> watch::Receiver<ElectionState> {
-        self.post.state.clone()
+        self.end.state.clone()
     }
 
     /// What happens from now on, with reasons.
     pub fn events(&self) -> broadcast::Receiver<Event> {
-        self.post.events.subscribe()
+        self.end.events.subscribe()
     }
 
     /// The last elections, the latest first, each with who stood and why it went as it did.
     pub fn records(&self) -> Vec<Record> {
-        latest_first(&self.post.records)
+        latest_first(&self.end.records)
     }
 
     /// Waits until this member leads.
@@ -329,7 +378,7 @@ impl Election {
     {
         let mandate = self.led().await?;
         let lost = LeadError::Lost { term: mandate.term() };
-        let given_back = self.post.given_back.clone();
+        let given_back = self.end.given_back.clone();
         let _resign = ResignOnDrop { given_back, mandate: mandate.clone() };
         // Given back when the work has been dropped.
         let _loan = mandate.lend().ok_or(lost)?;
@@ -347,6 +396,11 @@ impl Election {
         self.resign_from(None).await;
     }
 
+    /// The same, without waiting for it.
+    pub fn resign_soon(&self) {
+        self.end.given_back.send_replace(None);
+    }
+
     /// Gives up that reign, and no later one.
     pub async fn give_back(&self, mandate: &Mandate) {
         self.resign_from(Some(mandate.clone())).await;
@@ -354,7 +408,7 @@ impl Election {
 
     async fn resign_from(&self, of: Option<Mandate>) {
         let (done, told) = oneshot::channel();
-        let _ = self.post.commands.send(Command::Resign { of, done: Some(done) }).await;
+        let _ = self.end.commands.send(Command::Resign { of, done: Some(done) }).await;
         let _ = told.await;
     }
 
@@ -362,20 +416,43 @@ impl Election {
     /// and the successor has been told; or nothing has changed, and the error says why.
     pub async fn transfer(&self, to: MemberId) -> Result<(), NoTransfer> {
         let (done, told) = oneshot::channel();
-        let _ = self.post.commands.send(Command::Transfer { to, done }).await;
+        let _ = self.end.commands.send(Command::Transfer { to, done }).await;
         told.await.unwrap_or(Err(NoTransfer::NotLeading))
+    }
+
+    /// Publishes a value with the term that this member holds now: everyone sees it with the leader, and it ends with the
+    /// term. Refused if this member does not lead. When this returns, the value is on its way to the others.
+    pub async fn publish(&self, value: Value) -> Result<(), NoPublish> {
+        let state = self.state().borrow().clone();
+        let mandate = state.mandate().ok_or(NoPublish::NotLeading)?;
+        self.publish_under(mandate, value).await
+    }
+
+    /// The same for that reign, and no later one: for work that may be late.
+    pub async fn publish_under(&self, mandate: &Mandate, value: Value) -> Result<(), NoPublish> {
+        let (done, told) = oneshot::channel();
+        let command = Command::Publish { of: mandate.clone(), value, done };
+        let _ = self.end.commands.send(command).await;
+        told.await.unwrap_or(Err(NoPublish::NotLeading))
     }
 
     /// Tells what the oracle may want to know of this member, from now on.
     pub fn set_figures(&self, figures: Figures) {
-        self.post.figures.send_replace(Some(figures));
+        self.end.figures.send_replace(Some(figures));
+    }
+
+    /// Says what the application scores this member with, and leaves its other figures as they were said.
+    pub fn set_score(&self, application: Option<Score>) {
+        self.end.figures.send_modify(|figures| {
+            figures.get_or_insert_default().application = application;
+        });
     }
 
     /// What this member knows now; `None` if it was shut down, or does not get to answer within a second.
     pub async fn status(&self) -> Option<Status> {
         let (done, told) = oneshot::channel();
         let answer = async {
-            self.post.commands.send(Command::Status { done }).await.ok()?;
+            self.end.commands.send(Command::Status { done }).await.ok()?;
             told.await.ok()
         };
         timeout(STATUS, answer).await.ok()?
@@ -384,13 +461,13 @@ impl Election {
     /// How the writes of this member's state go. Asked of nobody: the driver may be waiting for its disk.
     /// Nothing was written where an engine keeps no state of its own.
     pub fn disk(&self) -> DiskHealth {
-        self.post.disk.health()
+        self.end.disk.health()
     }
 
     /// Gives leadership back and stops the member. Bounded: after two seconds it is let go.
     pub async fn shutdown(&self) {
         let stopped = async {
-            self.post.stop.send_replace(true);
+            self.end.stop.send_replace(true);
             let _ = self.state().wait_for(|state| matches!(state, ElectionState::Stopped)).await;
         };
         let _ = timeout(SHUTDOWN, stopped).await;
@@ -426,57 +503,26 @@ impl Prepared {
         inbound: mpsc::Receiver<Inbound>,
     ) -> Election {
         let Prepared { durable, others, lease, machine } = self;
-        let (mut election, office) = Office::open(lease);
+        let (mut election, side) = EngineSide::open(lease);
         election.durable = Arc::downgrade(&durable);
-        let now = office.now();
-        let parts = Parts { durable, transport, others, office };
+        let now = side.now();
+        let backend = PeerBackend::new(durable, transport, others, inbound, now);
         match machine {
             Booted::Pole(booted) => {
                 let (config, boot) = *booted;
                 let mut effects = Effects::new();
                 let machine = Member::start(config, boot, now, &mut effects);
-                run(machine, effects, parts, inbound);
+                tokio::spawn(Driver::new(machine, effects, side, backend).run());
             }
             Booted::NfdL(booted) => {
                 let (config, boot) = *booted;
                 let mut effects = Effects::new();
                 let machine = NfdL::start(config, boot, now, &mut effects);
-                run(machine, effects, parts, inbound);
+                tokio::spawn(Driver::new(machine, effects, side, backend).run());
             }
         }
         election
     }
-}
-
-/// What a driver is made of, besides its machine.
-struct Parts {
-    durable: Arc<DurableFile>,
-    transport: Arc<dyn Transport>,
-    others: Vec<MemberId>,
-    office: Office,
-}
-
-fn run<M: Spoken>(
-    machine: M,
-    effects: Effects<M::Effect>,
-    parts: Parts,
-    inbound: mpsc::Receiver<Inbound>,
-) where
-    M::Effect: Send,
-{
-    let voting = Voting::new(parts.office.now());
-    let driver = Driver {
-        machine,
-        effects,
-        office: parts.office,
-        durable: parts.durable,
-        transport: parts.transport,
-        others: parts.others,
-        deferred: Default::default(),
-        frame: Vec::new(),
-        voting,
-    };
-    tokio::spawn(driver.run(inbound));
 }
 
 /// Opens what the member must not forget, and sees whether that is as it should be.
@@ -497,8 +543,8 @@ fn open<T: DeserializeOwned + Serialize>(
     if setup.start == Start::Changed && durable.agreed().is_some_and(|it| Some(it) == now.as_ref())
     {
         tracing::warn!(
-            "--members-changed was given, and the state was written with the same members and guarantee. This member waits \
-             for all others as after a change: take --members-changed out of what starts it"
+            "this member was started with `Start::Changed` (--members-changed), and the state was written with the same members and guarantee. It \
+             waits for all others as after a change: start it with `Start::Stored` from now on"
         );
     }
     let is_unsaid = durable.agreed().is_none() && now.is_some();

@@ -3,20 +3,30 @@
 use std::time::Duration;
 
 use mandate_proto::detector::configurator::Infeasible;
+use mandate_proto::election::{NoTransfer, State};
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::neli;
 use mandate_proto::nfd_l;
 use mandate_proto::pole::member;
-pub use mandate_proto::pole::member::{
-    Advice, Cause, Figures, Handover, MoveEffect, NoTransfer, Record, State,
-};
+pub use mandate_proto::pole::member::{Advice, Cause, Handover, MoveEffect, Record};
 use mandate_proto::registers;
+use mandate_proto::value::Value;
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Event {
     /// Who leads has changed.
     Changed(State),
+    /// The leader has published a value with its term: shown until who leads changes.
+    Published {
+        /// Who leads.
+        leader: MemberId,
+        /// In which term.
+        term: Term,
+        /// What it has published.
+        value: Value,
+    },
     /// An election has ended, and this is how it went.
     Elected(Box<Record>),
     /// A member is suspected to be down, or is not any more.
@@ -74,7 +84,7 @@ pub enum Event {
         /// Its interval.
         interval: Duration,
     },
-    /// The calendar reads less than when the member was first started.
+    /// The wall clock reads less than when the member was first started.
     ClockBehind {
         /// By how much.
         by: Duration,
@@ -96,6 +106,9 @@ impl From<member::Event> for Event {
     fn from(event: member::Event) -> Self {
         match event {
             member::Event::Changed(state) => Event::Changed(state),
+            member::Event::Published { leader, term, value } => {
+                Event::Published { leader, term, value }
+            }
             member::Event::Elected(record) => Event::Elected(record),
             member::Event::Suspected { member, suspected } => {
                 Event::Suspected { member, suspected }

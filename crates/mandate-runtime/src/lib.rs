@@ -1,18 +1,20 @@
 //! Drives Mandate's protocols on tokio.
 //!
-//! A protocol is a [machine](mandate_proto::machine): it takes inputs and time, and returns effects. The
-//! driver here is its loop with one sleep: it writes what is to be written and waits until that is on
-//! disk, sends what is to be sent over a [`Transport`](transport::Transport), and tells the application.
+//! A protocol is a [machine](mandate_proto::machine): it takes inputs and time, and returns effects. One
+//! [driver](driver::Driver) is the loop of every engine; a [backend](driver::Backend) carries effects out and waits for what
+//! arrives. The backend of the protocols between members is here: it writes what is to be written, sends what is to be
+//! sent over a [`Transport`](transport::Transport) when that is on disk, and tells the application.
 //! What the application holds is an [`Election`]: a state to watch, [`lead`](Election::lead), resignation
 //! and transfer, events with their reasons, and a [`Mandate`] to check.
 //!
 //! | module | what it is |
 //! | --- | --- |
 //! | [`election`] | the handle |
+//! | [`driver`] | the loop of every engine, and what an engine does for it |
 //! | [`event`] | what an application is told |
 //! | [`protocol`] | which protocol a group speaks |
 //! | [`mandate`] | the leader's proof, computed at the call |
-//! | [`office`] | the engine's side of the handle: where another engine begins |
+//! | [`engine_side`] | the engine's side of the handle: where another engine begins |
 //! | [`resigner`] | gives mandates back, and can do nothing else |
 //! | [`clock`] | a clock that counts suspension |
 //! | [`disk`] | how its writes go, for whoever watches over a member |
@@ -21,22 +23,23 @@
 
 pub mod clock;
 pub mod disk;
-mod driver;
+pub mod driver;
 pub mod durable;
 pub mod election;
+mod ends;
+pub mod engine_side;
 pub mod event;
 pub mod mandate;
-pub mod office;
+mod peer;
 pub mod protocol;
 pub mod resigner;
-mod seat;
 pub mod transport;
 
 pub use election::{
     Election, ElectionState, LeadError, Observer, Prepared, Setup, Start, StartError, Status,
 };
+pub use engine_side::EngineSide;
 pub use event::Event;
 pub use mandate::{Loan, Mandate};
-pub use office::Office;
-pub use protocol::{Promise, Protocol};
+pub use protocol::Protocol;
 pub use resigner::Resigner;

@@ -4,26 +4,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use mandate_proto::election::Lease;
 use mandate_proto::identity::Term;
 use mandate_proto::time::Instant;
+use mandate_proto::value::Value;
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
 
-/// What a driver has published: the term that its member holds, and until when.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
-    /// The term.
-    pub term: Term,
-    /// What tells apart two reigns where terms do not; the origin where they do.
-    pub began: Instant,
-    /// Until when it is sure; `None` without leases.
-    pub until: Option<Instant>,
-}
-
-/// Where it is published.
+/// Where the lease that a member holds is published.
 #[derive(Debug)]
-pub(crate) struct Board {
+pub(crate) struct LeaseCell {
     clock: Clock,
     shown: Mutex<Shown>,
     /// Loans that are out, of whatever term.
@@ -34,14 +25,14 @@ pub(crate) struct Board {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Shown {
-    held: Option<Held>,
+    held: Option<Lease>,
     /// What is not held any more, but lasts until its time for work that was begun under it.
-    recalled: Option<Held>,
+    recalled: Option<Lease>,
 }
 
-impl Board {
+impl LeaseCell {
     pub(crate) fn new(clock: Clock) -> Arc<Self> {
-        Arc::new(Board {
+        Arc::new(LeaseCell {
             clock,
             shown: Mutex::default(),
             lent: AtomicUsize::new(0),
@@ -57,7 +48,7 @@ impl Board {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn publish(&self, held: Option<Held>) {
+    pub(crate) fn publish(&self, held: Option<Lease>) {
         *self.shown() = Shown { held, recalled: None };
     }
 
@@ -66,11 +57,11 @@ impl Board {
     pub(crate) fn recall(&self, by: Instant) {
         let mut shown = self.shown();
         let was = shown.held.take().or(shown.recalled);
-        shown.recalled =
-            was.map(|was| Held { until: Some(was.until.map_or(by, |until| until.min(by))), ..was });
+        shown.recalled = was
+            .map(|was| Lease { until: Some(was.until.map_or(by, |until| until.min(by))), ..was });
     }
 
-    pub(crate) fn held(&self) -> Option<Held> {
+    pub(crate) fn held(&self) -> Option<Lease> {
         self.shown().held
     }
 
@@ -94,16 +85,27 @@ impl Board {
 pub struct Mandate {
     term: Term,
     began: Instant,
-    board: Arc<Board>,
+    /// What was published with the term when the state that this is part of was told.
+    value: Option<Value>,
+    cell: Arc<LeaseCell>,
 }
 
 impl Mandate {
-    pub(crate) fn new(held: Held, board: Arc<Board>) -> Self {
-        Mandate { term: held.term, began: held.began, board }
+    pub(crate) fn new(held: Lease, cell: Arc<LeaseCell>) -> Self {
+        Mandate { term: held.term, began: held.began, value: None, cell }
+    }
+
+    pub(crate) fn value(&self) -> Option<&Value> {
+        self.value.as_ref()
+    }
+
+    /// Whether that is another value than before.
+    pub(crate) fn set_value(&mut self, value: &Value) -> bool {
+        self.value.replace(value.clone()).as_ref() != Some(value)
     }
 
     /// Whether this is the reign that is published, held or not.
-    pub(crate) fn is_of(&self, held: Held) -> bool {
+    pub(crate) fn is_of(&self, held: Lease) -> bool {
         (self.term, self.began) == (held.term, held.began)
     }
 
@@ -135,8 +137,8 @@ impl Mandate {
     /// it go before all loans are back, within a bound.
     pub fn lend(&self) -> Option<Loan> {
         // Counted before it is asked: whoever recalls it looks in the other order.
-        self.board.lent.fetch_add(1, Ordering::SeqCst);
-        let loan = Loan { board: self.board.clone() };
+        self.cell.lent.fetch_add(1, Ordering::SeqCst);
+        let loan = Loan { cell: self.cell.clone() };
         self.check().then_some(loan)
     }
 
@@ -144,8 +146,8 @@ impl Mandate {
     /// is to move, and that waits for the work; `None` otherwise. Nothing new may be begun.
     pub fn drains_for(&self) -> Option<Duration> {
         // Read before the clock, as above.
-        let recalled = self.board.shown().recalled.filter(|recalled| self.is_of(*recalled))?;
-        let left = recalled.until? - self.board.clock.now();
+        let recalled = self.cell.shown().recalled.filter(|recalled| self.is_of(*recalled))?;
+        let left = recalled.until? - self.cell.clock.now();
         (!left.is_zero()).then_some(left)
     }
 
@@ -153,11 +155,11 @@ impl Mandate {
     /// without leases.
     pub fn remaining(&self) -> Option<Duration> {
         // Read before the clock, so that a later deadline is not compared with an earlier time.
-        let held = self.board.held().filter(|held| self.is_of(*held));
+        let held = self.cell.held().filter(|held| self.is_of(*held));
         match held {
             None => Some(Duration::ZERO),
-            Some(Held { until: None, .. }) => None,
-            Some(Held { until: Some(until), .. }) => Some(until - self.board.clock.now()),
+            Some(Lease { until: None, .. }) => None,
+            Some(Lease { until: Some(until), .. }) => Some(until - self.cell.clock.now()),
         }
     }
 
@@ -171,13 +173,13 @@ impl Mandate {
 /// Work under way that a mandate was [lent](Mandate::lend) to. It is given back when this is dropped.
 #[derive(Debug)]
 pub struct Loan {
-    board: Arc<Board>,
+    cell: Arc<LeaseCell>,
 }
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        if self.board.lent.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.board.returned.notify_one();
+        if self.cell.lent.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.cell.returned.notify_one();
         }
     }
 }
@@ -189,44 +191,44 @@ mod tests {
     #[test]
     fn it_holds_while_its_term_is_published_and_the_deadline_lies_ahead() {
         let clock = Clock::start();
-        let board = Board::new(clock);
-        let held = |term, until| Held { term: Term::new(term), began: Instant::ORIGIN, until };
-        let mandate = Mandate::new(held(3, None), board.clone());
+        let cell = LeaseCell::new(clock);
+        let held = |term, until| Lease { term: Term::new(term), began: Instant::ORIGIN, until };
+        let mandate = Mandate::new(held(3, None), cell.clone());
         assert!(!mandate.check());
         let until = Some(clock.now() + Duration::from_secs(60));
-        board.publish(Some(held(3, until)));
+        cell.publish(Some(held(3, until)));
         assert!(mandate.check());
         assert!(mandate.remaining().unwrap() > Duration::from_secs(50));
-        board.publish(Some(held(4, until)));
+        cell.publish(Some(held(4, until)));
         assert!(!mandate.check(), "another term");
-        board.publish(Some(held(3, Some(clock.now()))));
+        cell.publish(Some(held(3, Some(clock.now()))));
         assert!(!mandate.check(), "over");
-        board.publish(Some(held(3, None)));
+        cell.publish(Some(held(3, None)));
         assert!(mandate.check() && mandate.remaining().is_none());
-        board.publish(Some(Held { began: clock.now(), ..held(3, None) }));
+        cell.publish(Some(Lease { began: clock.now(), ..held(3, None) }));
         assert!(!mandate.check(), "another reign");
     }
     #[tokio::test]
     async fn what_is_wanted_back_lasts_for_what_was_begun_and_for_nothing_new() {
         let clock = Clock::start();
-        let board = Board::new(clock);
+        let cell = LeaseCell::new(clock);
         let after = |seconds| clock.now() + Duration::from_secs(seconds);
-        let held = Held { term: Term::new(3), began: Instant::ORIGIN, until: Some(after(60)) };
-        let mandate = Mandate::new(held, board.clone());
-        assert!(mandate.lend().is_none() && !board.is_lent(), "it does not hold yet");
-        board.publish(Some(held));
+        let held = Lease { term: Term::new(3), began: Instant::ORIGIN, until: Some(after(60)) };
+        let mandate = Mandate::new(held, cell.clone());
+        assert!(mandate.lend().is_none() && !cell.is_lent(), "it does not hold yet");
+        cell.publish(Some(held));
         let loan = mandate.lend().unwrap();
-        assert!(board.is_lent() && mandate.drains_for().is_none());
-        board.recall(after(30));
+        assert!(cell.is_lent() && mandate.drains_for().is_none());
+        cell.recall(after(30));
         assert!(!mandate.check() && mandate.lend().is_none());
         let left = mandate.drains_for().unwrap();
         assert!(left <= Duration::from_secs(30) && left > Duration::from_secs(20), "{left:?}");
-        board.recall(after(90));
+        cell.recall(after(90));
         assert!(mandate.drains_for().unwrap() <= Duration::from_secs(30), "it never grows");
         drop(loan);
-        board.returned().await;
-        assert!(!board.is_lent());
-        board.publish(None);
+        cell.returned().await;
+        assert!(!cell.is_lent());
+        cell.publish(None);
         assert!(mandate.drains_for().is_none(), "it is over");
     }
 }

@@ -6,8 +6,8 @@
 use tokio::sync::{mpsc, oneshot};
 
 use crate::election::Election;
+use crate::ends::Command;
 use crate::mandate::Mandate;
-use crate::seat::Command;
 
 /// Gives mandates of one member back.
 #[derive(Clone, Debug)]
@@ -31,6 +31,6 @@ impl Resigner {
 impl Election {
     /// One that gives this member's mandates back, and does not keep the member running.
     pub fn resigner(&self) -> Resigner {
-        Resigner { commands: self.post.commands.downgrade() }
+        Resigner { commands: self.end.commands.downgrade() }
     }
 }

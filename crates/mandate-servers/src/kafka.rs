@@ -29,7 +29,7 @@ fn jars() -> Result<PathBuf, ServerError> {
 
 /// How nodes are set up.
 #[derive(Clone, Copy, Debug)]
-pub struct KafkaConfig {
+pub struct KafkaServerConfig {
     /// How many nodes.
     pub nodes: u16,
     /// The shortest session that it grants (`group.min.session.timeout.ms`); `None`: what an untuned one
@@ -45,12 +45,13 @@ pub struct KafkaConfig {
     pub is_stock: bool,
 }
 
-impl KafkaConfig {
+impl KafkaServerConfig {
     /// One node with Kafka's own defaults.
-    pub const STOCK: KafkaConfig = KafkaConfig { is_stock: true, ..KafkaConfig::UNTUNED };
+    pub const STOCK: KafkaServerConfig =
+        KafkaServerConfig { is_stock: true, ..KafkaServerConfig::UNTUNED };
 
     /// One node whose groups are as Kafka has them by default. Brokers that fail are noticed sooner than by default.
-    pub const UNTUNED: KafkaConfig = KafkaConfig {
+    pub const UNTUNED: KafkaServerConfig = KafkaServerConfig {
         nodes: 1,
         shortest_session: None,
         initial_delay: None,
@@ -59,7 +60,7 @@ impl KafkaConfig {
     };
 
     /// One node that grants short sessions and waits for nobody.
-    pub const TUNED: KafkaConfig = KafkaConfig {
+    pub const TUNED: KafkaServerConfig = KafkaServerConfig {
         nodes: 1,
         shortest_session: Some(Duration::from_millis(10)),
         initial_delay: Some(Duration::ZERO),
@@ -88,12 +89,12 @@ pub struct LinePorts {
 /// Kafka's nodes.
 #[derive(Debug)]
 pub struct Kafka {
-    nodes: Vec<Node>,
+    nodes: Vec<KafkaNode>,
 }
 
 /// One node.
 #[derive(Debug)]
-pub struct Node {
+pub struct KafkaNode {
     instance: Instance,
     port: u16,
     /// How often it has been started: as often it has said so.
@@ -102,12 +103,12 @@ pub struct Node {
 
 impl Kafka {
     /// Starts nodes without data.
-    pub fn launch(config: &KafkaConfig) -> Result<Self, ServerError> {
+    pub fn launch(config: &KafkaServerConfig) -> Result<Self, ServerError> {
         Kafka::launch_with(config, &[])
     }
 
     /// Starts nodes without data, with these ways to them besides.
-    pub fn launch_with(config: &KafkaConfig, lines: &[Line]) -> Result<Self, ServerError> {
+    pub fn launch_with(config: &KafkaServerConfig, lines: &[Line]) -> Result<Self, ServerError> {
         let count = usize::from(config.nodes);
         let ports = ports::free_ports(count * 2).map_err(system("find ports"))?;
         let (clients, controllers) = ports.split_at(count);
@@ -130,7 +131,7 @@ impl Kafka {
                 format.arg("--add-scram").arg(user);
             }
             instance.run(&mut format)?;
-            nodes.push(Node { instance, port: *port, starts: 0 });
+            nodes.push(KafkaNode { instance, port: *port, starts: 0 });
         }
         let mut kafka = Kafka { nodes };
         kafka.start_all()?;
@@ -142,7 +143,7 @@ impl Kafka {
         for node in &mut self.nodes {
             node.begin()?;
         }
-        self.nodes.iter_mut().try_for_each(Node::until_started)
+        self.nodes.iter_mut().try_for_each(KafkaNode::until_started)
     }
 
     /// Brings everything back whatever was done to it: what is frozen goes on, and what has ended is started.
@@ -156,7 +157,7 @@ impl Kafka {
     }
 
     /// Its nodes, to be struck one by one.
-    pub fn nodes(&mut self) -> &mut [Node] {
+    pub fn nodes(&mut self) -> &mut [KafkaNode] {
         &mut self.nodes
     }
 
@@ -207,7 +208,7 @@ fn listeners(node: usize, (port, controller): (u16, u16), lines: &[Line]) -> Str
     settings
 }
 
-fn settings(config: &KafkaConfig, id: u16, voters: &str, instance: &Instance) -> String {
+fn settings(config: &KafkaServerConfig, id: u16, voters: &str, instance: &Instance) -> String {
     let copies = config.nodes.min(3);
     let in_sync = copies.min(2);
     let data = instance.directory().join("data");
@@ -237,7 +238,7 @@ fn settings(config: &KafkaConfig, id: u16, voters: &str, instance: &Instance) ->
     settings
 }
 
-impl Node {
+impl KafkaNode {
     fn begin(&mut self) -> Result<(), ServerError> {
         if self.instance.runs() {
             return Ok(());
@@ -255,7 +256,7 @@ impl Node {
     }
 }
 
-impl Server for Node {
+impl Server for KafkaNode {
     fn url(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }

@@ -46,6 +46,7 @@ pub mod kafka;
 pub mod mariadb;
 pub mod pgbouncer;
 pub mod postgres;
+pub mod testing;
 pub mod zookeeper;
 
 use std::io;

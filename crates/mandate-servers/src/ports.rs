@@ -24,7 +24,8 @@ static RESERVED: Mutex<Vec<File>> = Mutex::new(Vec::new());
 /// first is random, so that several processes seldom look at the same ports.
 pub fn free_ports(number: usize) -> io::Result<Vec<u16>> {
     let user = rustix::process::getuid().as_raw();
-    let directory = std::env::temp_dir().join(format!("mandate-ports-{user}"));
+    // The same for all processes, whatever their TMPDIR.
+    let directory = Path::new("/tmp").join(format!("mandate-ports-{user}"));
     fs::create_dir_all(&directory)?;
     let width = usize::from(PORTS.end - PORTS.start);
     let start = RandomState::new().hash_one(number) as usize % width;

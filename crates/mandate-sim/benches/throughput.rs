@@ -13,7 +13,7 @@ use mandate_proto::detector::monitor::{Monitor, MonitorConfig};
 use mandate_proto::detector::nfd_e::{DEFAULT_WINDOW, NfdE};
 use mandate_proto::detector::{Beat, Label};
 use mandate_proto::nfd_l::{Config, NfdL};
-use mandate_sim::clock::Clock;
+use mandate_sim::clock::HostClocks;
 use mandate_sim::link::LinkModel;
 use mandate_sim::member;
 use mandate_sim::nfd_l::{MemberConfig, Options, run};
@@ -58,7 +58,7 @@ fn storm_events(seeds: std::ops::Range<u64>) -> f64 {
 fn steady_deliveries(lasting: Duration) -> f64 {
     let hosts = (0..MEMBERS).map(|host| {
         let config = Config::new(member(host), INTERVAL, DETECT).expect("there is a margin");
-        (MemberConfig { config, mutant: None }, Clock::new(0))
+        (MemberConfig { config, mutant: None }, HostClocks::new(0))
     });
     let link = LinkModel::perfect(DELAY);
     let mut world = World::<NfdL, ()>::new(1, hosts, link, Machinery::IDEAL, ());

@@ -1,6 +1,6 @@
-//! The clocks of a host: a steady one that drifts, and a calendar that can be set.
+//! The clocks of a host: a monotonic one that drifts, and a wall clock that can be set.
 //!
-//! The steady clock starts at its origin with every start of the process, as a driver's does,
+//! The monotonic clock starts at its origin with every start of the process, as a driver's does,
 //! runs at a constant rate near that of true time, and either counts the time a host spends
 //! suspended or stands still meanwhile (as Linux's `CLOCK_MONOTONIC` does, and drivers should
 //! not).
@@ -11,34 +11,34 @@ use mandate_proto::time::{Instant, WallTime};
 
 use crate::time::SimTime;
 
-/// The calendar at the beginning of a simulation, on a host that knows the time: an arbitrary
+/// The wall clock at the beginning of a simulation, on a host that knows the time: an arbitrary
 /// day in 2023.
 const EPOCH_NANOS: u64 = 1_700_000_000_000_000_000;
 
 /// A host's clocks.
 #[derive(Clone, Debug)]
-pub struct Clock {
-    /// How much faster than true time the steady clock runs, in parts of a billion.
+pub struct HostClocks {
+    /// How much faster than true time the monotonic clock runs, in parts of a billion.
     drift_ppb: i64,
-    /// A pair of readings: true time, and the steady clock then.
+    /// A pair of readings: true time, and the monotonic clock then.
     base: (SimTime, u64),
     stopped: bool,
     wall_offset_nanos: i64,
 }
 
-impl Clock {
+impl HostClocks {
     /// A clock that gains `drift_ppb` nanoseconds a second.
     pub fn new(drift_ppb: i64) -> Self {
-        Clock { drift_ppb, base: (SimTime::ZERO, 0), stopped: false, wall_offset_nanos: 0 }
+        HostClocks { drift_ppb, base: (SimTime::ZERO, 0), stopped: false, wall_offset_nanos: 0 }
     }
 
-    /// The process starts: its steady clock begins at the origin.
+    /// The process starts: its monotonic clock begins at the origin.
     pub fn restart(&mut self, now: SimTime) {
         self.base = (now, 0);
         self.stopped = false;
     }
 
-    /// The steady clock stands still from `now` on.
+    /// The monotonic clock stands still from `now` on.
     pub fn stop(&mut self, now: SimTime) {
         self.base = (now, self.read(now).as_nanos());
         self.stopped = true;
@@ -52,7 +52,7 @@ impl Clock {
         }
     }
 
-    /// What the steady clock reads at `now`.
+    /// What the monotonic clock reads at `now`.
     pub fn read(&self, now: SimTime) -> Instant {
         if self.stopped {
             return Instant::from_nanos(self.base.1);
@@ -66,7 +66,7 @@ impl Clock {
         (i128::from(passed) + gained).max(0) as u64
     }
 
-    /// The first moment at which the steady clock, running on as it does, reads `instant` or
+    /// The first moment at which the monotonic clock, running on as it does, reads `instant` or
     /// more.
     pub fn when(&self, instant: Instant) -> SimTime {
         let local = instant.as_nanos().saturating_sub(self.base.1);
@@ -78,12 +78,12 @@ impl Clock {
         self.base.0 + Duration::from_nanos(exact)
     }
 
-    /// Somebody sets the calendar.
+    /// Somebody sets the wall clock.
     pub fn step_wall(&mut self, by_nanos: i64) {
         self.wall_offset_nanos = self.wall_offset_nanos.saturating_add(by_nanos);
     }
 
-    /// What the calendar reads at `now`.
+    /// What the wall clock reads at `now`.
     pub fn wall(&self, now: SimTime) -> WallTime {
         let nanos = i128::from(EPOCH_NANOS)
             + i128::from(now.as_nanos())
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_gains_a_thousandth_is_a_second_ahead_after_a_thousand() {
-        let mut clock = Clock::new(1_000_000);
+        let mut clock = HostClocks::new(1_000_000);
         clock.restart(SimTime::ZERO + SECOND);
         let read = clock.read(SimTime::ZERO + SECOND * 1001);
         assert_eq!(read, Instant::ORIGIN + SECOND * 1001);
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_stopped_clock_goes_on_from_where_it_stood() {
-        let mut clock = Clock::new(0);
+        let mut clock = HostClocks::new(0);
         clock.stop(SimTime::ZERO + SECOND);
         assert_eq!(clock.read(SimTime::ZERO + SECOND * 9), Instant::ORIGIN + SECOND);
         clock.go_on(SimTime::ZERO + SECOND * 9);
@@ -117,8 +117,8 @@ mod tests {
     }
 
     #[test]
-    fn the_calendar_can_be_set_and_the_steady_clock_does_not_mind() {
-        let mut clock = Clock::new(0);
+    fn the_wall_clock_can_be_set_and_the_monotonic_clock_does_not_mind() {
+        let mut clock = HostClocks::new(0);
         let before = clock.wall(SimTime::ZERO);
         clock.step_wall(-5);
         assert_eq!(clock.wall(SimTime::ZERO).since(before), Err(Duration::from_nanos(5)));
@@ -130,7 +130,7 @@ mod tests {
         fn when_is_the_first_moment_at_which_the_clock_reads_that_much(
             drift in -10_000_000i64..10_000_000, local in 0u64..10_000_000_000_000,
         ) {
-            let clock = Clock::new(drift);
+            let clock = HostClocks::new(drift);
             let at = clock.when(Instant::from_nanos(local));
             prop_assert!(clock.read(at).as_nanos() >= local);
             if at.as_nanos() > 0 {

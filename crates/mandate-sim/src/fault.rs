@@ -26,7 +26,7 @@ pub enum Fault {
     Suspend {
         /// Which.
         host: HostIndex,
-        /// Whether its steady clock stands still meanwhile.
+        /// Whether its monotonic clock stands still meanwhile.
         clock_stops: bool,
     },
     /// Messages in one direction are lost from now on.
@@ -47,7 +47,7 @@ pub enum Fault {
     Partition(u64),
     /// Mends all cuts.
     Heal,
-    /// Somebody sets a host's calendar.
+    /// Somebody sets a host's wall clock.
     StepWall {
         /// Which host.
         host: HostIndex,
@@ -85,7 +85,7 @@ pub enum DiskFate {
 }
 
 impl Fault {
-    /// The same on hosts whose steady clocks count suspension, as leases assume.
+    /// The same on hosts whose monotonic clocks count suspension, as leases assume.
     pub fn with_counted_suspension(self) -> Self {
         match self {
             Fault::Suspend { host, .. } => Fault::Suspend { host, clock_stops: false },
@@ -97,48 +97,60 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Crash(host) => write!(f, "crash {}", Name(*host)),
-            Fault::Recover { host, disk: DiskFate::Kept } => write!(f, "recover {}", Name(*host)),
+            Fault::Crash(host) => write!(f, "crash {}", MemberName(*host)),
+            Fault::Recover { host, disk: DiskFate::Kept } => {
+                write!(f, "recover {}", MemberName(*host))
+            }
             Fault::Recover { host, disk: DiskFate::Lost } => {
-                write!(f, "recover {} without its disk", Name(*host))
+                write!(f, "recover {} without its disk", MemberName(*host))
             }
             Fault::Recover { host, disk: DiskFate::Restored(writes) } => {
-                write!(f, "recover {} with its disk as it was {writes} writes ago", Name(*host))
+                write!(
+                    f,
+                    "recover {} with its disk as it was {writes} writes ago",
+                    MemberName(*host)
+                )
             }
-            Fault::Pause(host) => write!(f, "pause {}", Name(*host)),
-            Fault::Resume(host) => write!(f, "resume {}", Name(*host)),
-            Fault::Suspend { host, clock_stops: false } => write!(f, "suspend {}", Name(*host)),
+            Fault::Pause(host) => write!(f, "pause {}", MemberName(*host)),
+            Fault::Resume(host) => write!(f, "resume {}", MemberName(*host)),
+            Fault::Suspend { host, clock_stops: false } => {
+                write!(f, "suspend {}", MemberName(*host))
+            }
             Fault::Suspend { host, clock_stops: true } => {
-                write!(f, "suspend {} with its clock", Name(*host))
+                write!(f, "suspend {} with its clock", MemberName(*host))
             }
-            Fault::Cut { from, to } => write!(f, "cut {} -> {}", Name(*from), Name(*to)),
-            Fault::Mend { from, to } => write!(f, "mend {} -> {}", Name(*from), Name(*to)),
+            Fault::Cut { from, to } => {
+                write!(f, "cut {} -> {}", MemberName(*from), MemberName(*to))
+            }
+            Fault::Mend { from, to } => {
+                write!(f, "mend {} -> {}", MemberName(*from), MemberName(*to))
+            }
             Fault::Partition(side) => {
                 let inside = (0..u64::BITS as usize).filter(|host| side & (1 << host) != 0);
-                let names: Vec<_> = inside.map(|host| Name(host).to_string()).collect();
+                let names: Vec<_> = inside.map(|host| MemberName(host).to_string()).collect();
                 write!(f, "partition {{{}}} from the rest", names.join(" "))
             }
             Fault::Heal => write!(f, "heal all cuts"),
             Fault::StepWall { host, by_nanos } => {
                 let sign = if *by_nanos < 0 { '-' } else { '+' };
                 let by = Duration::from_nanos(by_nanos.unsigned_abs());
-                write!(f, "step the calendar of {} by {sign}{by:?}", Name(*host))
+                write!(f, "step the calendar of {} by {sign}{by:?}", MemberName(*host))
             }
             Fault::SetLinks(model) => write!(f, "links become {model:?}"),
             Fault::SetLink { from, to, model } => {
-                write!(f, "{} -> {} becomes {model:?}", Name(*from), Name(*to))
+                write!(f, "{} -> {} becomes {model:?}", MemberName(*from), MemberName(*to))
             }
-            Fault::StickDisk(host) => write!(f, "the disk of {} is stuck", Name(*host)),
-            Fault::FreeDisk(host) => write!(f, "the disk of {} is free", Name(*host)),
-            Fault::Edit(host) => write!(f, "the configuration of {} is edited", Name(*host)),
+            Fault::StickDisk(host) => write!(f, "the disk of {} is stuck", MemberName(*host)),
+            Fault::FreeDisk(host) => write!(f, "the disk of {} is free", MemberName(*host)),
+            Fault::Edit(host) => write!(f, "the configuration of {} is edited", MemberName(*host)),
         }
     }
 }
 
 /// A host's name as a member: host 0 is `p1`.
-pub struct Name(pub HostIndex);
+pub struct MemberName(pub HostIndex);
 
-impl fmt::Display for Name {
+impl fmt::Display for MemberName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "p{}", self.0 + 1)
     }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use mandate_proto::identity::MemberId;
 use mandate_proto::machine::Effects;
 
-use crate::clock::Clock;
+use crate::clock::HostClocks;
 use crate::network::HostIndex;
 use crate::subject::Subject;
 use crate::time::SimTime;
@@ -19,7 +19,7 @@ const COPIES: usize = 8;
 /// A host.
 pub(crate) struct Host<S: Subject> {
     pub(crate) config: S::Config,
-    pub(crate) clock: Clock,
+    pub(crate) clock: HostClocks,
     pub(crate) machine: Option<S>,
     pub(crate) stored: Option<S::Stable>,
     /// What was stored before, the latest last: what a copy of the disk may hold.
@@ -65,7 +65,7 @@ pub(crate) enum Activity {
 }
 
 impl<S: Subject> Host<S> {
-    pub(crate) fn new(config: S::Config, clock: Clock) -> Self {
+    pub(crate) fn new(config: S::Config, clock: HostClocks) -> Self {
         Host {
             config,
             clock,

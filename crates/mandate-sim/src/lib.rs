@@ -1,7 +1,7 @@
 //! A deterministic simulator: one seed gives the whole run, and the same trace every time.
 //!
 //! Machines of [`mandate_proto`] are driven in virtual time, over links that delay, lose, repeat,
-//! reorder and cut ([`link`], [`network`]), on hosts that crash, recover with or without their
+//! reorder and cut ([`link`]), on hosts that crash, recover with or without their
 //! disk, pause and sleep ([`fault`]), with clocks that drift, step and stand still ([`clock`]).
 //! A run has two phases: first faults, in which what must never happen must not happen; then
 //! everything heals, and what must happen must happen within a stated bound.
@@ -11,9 +11,7 @@
 //! | [`world`] | the simulation: hosts, network, one queue of events |
 //! | [`subject`] | what can be simulated, and what can be observed of it |
 //! | [`fault`] | what can go wrong |
-//! | [`storm`] | what a seed draws: settings and faults |
-//! | [`mixture`] | members that are not set up alike |
-//! | [`trace`] | a run, line by line |
+//! | [`mutant`] | bugs to put back on purpose, to see them caught |
 //! | [`runner`] | many seeds on all cores, and what came of them |
 //! | [`nfd_l`] | NFD-L under simulation, with its invariants, one file each |
 //! | [`installation`] | terms and leases under simulation, with their invariants |
@@ -33,20 +31,25 @@ pub mod fault;
 mod host;
 pub mod installation;
 pub mod link;
-pub mod mixture;
+mod mixture;
+pub mod mutant;
 pub mod neli;
-pub mod network;
+mod network;
 pub mod nfd_l;
 pub mod pole;
 mod queue;
 pub mod random;
 pub mod registers;
 pub mod runner;
-pub mod storm;
+mod scenario;
+mod storm;
 pub mod subject;
 pub mod time;
-pub mod trace;
+mod trace;
+mod values;
 pub mod verdict;
+mod watch;
 pub mod world;
 
 pub use host::{host_of, member};
+pub use network::HostIndex;

@@ -13,7 +13,7 @@
 use core::time::Duration;
 
 use mandate_proto::identity::MemberId;
-use mandate_proto::pole::installation::Guarantee;
+use mandate_proto::pole::installation::PeerGuarantee;
 
 use crate::fault::{DiskFate, Fault};
 use crate::host::member;
@@ -34,7 +34,7 @@ enum Difference {
 
 /// Which of a host's two configurations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
+pub(crate) enum Version {
     /// That of its first start.
     First,
     /// What an operator made of it.
@@ -43,7 +43,7 @@ pub enum Version {
 
 /// How the members of a run differ.
 #[derive(Clone, Debug)]
-pub struct Mixture {
+pub(crate) struct Mixture {
     /// What each member's lease is, times the usual one.
     leases: Vec<f64>,
     /// What each member's election timeout is, times the usual one.
@@ -54,7 +54,7 @@ pub struct Mixture {
     /// Whether they come about by edits in the storm; if not, they are there from the first start on.
     by_edit: bool,
     /// The longest time that a write takes, in runs with slow disks.
-    pub slow_disks: Option<Duration>,
+    pub(crate) slow_disks: Option<Duration>,
     /// Whether disks are stuck now and then.
     stuck_disks: bool,
     /// Whether every pair of members has links of its own quality.
@@ -66,7 +66,7 @@ pub struct Mixture {
 
 impl Mixture {
     /// That of `seed`, for so many members.
-    pub fn draw(seed: u64, size: usize) -> Self {
+    pub(crate) fn draw(seed: u64, size: usize) -> Self {
         let mut random = Random::new(seed, Stream::Mixture);
         let mixed = random.chance(0.3);
         let lease = |random: &mut Random| if mixed { random.pick(&[0.2, 1.0, 3.0]) } else { 1.0 };
@@ -102,22 +102,22 @@ impl Mixture {
     }
 
     /// Whether a member has the list and the guarantee of the majority.
-    pub fn agrees(&self, host: HostIndex) -> bool {
+    pub(crate) fn agrees(&self, host: HostIndex) -> bool {
         self.differences[host].is_none()
     }
 
     /// Whether all do.
-    pub fn all_agree(&self) -> bool {
+    pub(crate) fn all_agree(&self) -> bool {
         self.differences.iter().all(Option::is_none)
     }
 
     /// Whether a member's configuration is edited in the storm.
-    pub fn is_edited(&self, host: HostIndex) -> bool {
+    pub(crate) fn is_edited(&self, host: HostIndex) -> bool {
         self.by_edit && self.differences[host].is_some()
     }
 
     /// Whether the group is started with two lists, and edited to have one after the storm.
-    pub fn has_two_lists(&self) -> bool {
+    pub(crate) fn has_two_lists(&self) -> bool {
         self.first_list.is_some()
     }
 
@@ -128,7 +128,7 @@ impl Mixture {
     }
 
     /// The list of members that a host has.
-    pub fn members(&self, host: HostIndex, version: Version) -> Vec<MemberId> {
+    pub(crate) fn members(&self, host: HostIndex, version: Version) -> Vec<MemberId> {
         let size = self.leases.len();
         // Each list has one member of the other half.
         match self.first_list.filter(|_| version == Version::First) {
@@ -144,43 +144,47 @@ impl Mixture {
 
     /// The guarantee that a host has, where `usual` is that of the majority and `lease` its lease if it has one. A lease
     /// below `least` cannot be kept on calm days either.
-    pub fn guarantee(
+    pub(crate) fn guarantee(
         &self,
         (host, version): (HostIndex, Version),
-        usual: Guarantee,
+        usual: PeerGuarantee,
         lease: Duration,
         least: Duration,
-    ) -> Guarantee {
+    ) -> PeerGuarantee {
         let differs = self.difference(host, version) == Some(&Difference::Guarantee);
         match usual {
-            Guarantee::Fenced if differs => Guarantee::Leased { lease, allowance_per_mille: 100 },
-            Guarantee::Leased { .. } if differs => Guarantee::Fenced,
-            Guarantee::Leased { allowance_per_mille, .. } => {
-                let lease = lease.mul_f64(self.leases[host]).max(least);
-                Guarantee::Leased { lease, allowance_per_mille }
+            PeerGuarantee::Fenced if differs => {
+                PeerGuarantee::Leased { lease, allowance_per_mille: 100 }
             }
-            Guarantee::Fenced => Guarantee::Fenced,
+            PeerGuarantee::Leased { .. } if differs => PeerGuarantee::Fenced,
+            PeerGuarantee::Leased { allowance_per_mille, .. } => {
+                let lease = lease.mul_f64(self.leases[host]).max(least);
+                PeerGuarantee::Leased { lease, allowance_per_mille }
+            }
+            PeerGuarantee::Fenced => PeerGuarantee::Fenced,
         }
     }
 
     /// A member's election timeout, where `usual` is the usual one.
-    pub fn timeout(&self, host: HostIndex, usual: Duration) -> Duration {
+    pub(crate) fn timeout(&self, host: HostIndex, usual: Duration) -> Duration {
         usual * self.timeouts[host]
     }
 
     /// The longest lease of all, where `usual` is the usual one.
-    pub fn longest(&self, usual: Duration) -> Duration {
+    pub(crate) fn longest(&self, usual: Duration) -> Duration {
         usual.mul_f64(self.leases.iter().copied().fold(1.0, f64::max))
     }
 
-    /// Whether all members are set up alike.
-    pub fn is_uniform(&self) -> bool {
-        self.all_agree() && self.leases.iter().all(|lease| *lease == 1.0)
+    /// What makes links calm after the storm; and, once every process runs, what has all members agree that can.
+    pub(crate) fn healing(&self, setting: &Setting) -> (Vec<Fault>, Vec<Fault>) {
+        (self.calm(setting), self.settlement())
     }
 
-    /// The links after the storm that are shorter than the longest. Both directions of a link are alike.
-    pub fn calm_links(&self, setting: &Setting) -> Vec<Fault> {
-        let Some(distances) = &self.distances else { return Vec::new() };
+    /// What makes links calm after the storm: all of them, and then those that are shorter than the longest. Both directions
+    /// of a link are alike.
+    fn calm(&self, setting: &Setting) -> Vec<Fault> {
+        let mut faults = vec![Fault::SetLinks(Box::new(setting.calm))];
+        let Some(distances) = &self.distances else { return faults };
         let pairs = (0..setting.size).flat_map(|to| (0..to).map(move |from| (from, to)));
         let links = pairs.zip(distances).flat_map(|((one, other), distance)| {
             let max_delay = setting.calm.max_delay.mul_f64(*distance);
@@ -189,16 +193,18 @@ impl Mixture {
             let link = |from, to| Fault::SetLink { from, to, model: model.clone() };
             [link(one, other), link(other, one)]
         });
-        links.collect()
+        faults.extend(links);
+        faults
     }
 
     /// What makes two lists one: all are edited and restarted.
-    pub fn settlement(&self) -> impl Iterator<Item = Fault> + '_ {
+    fn settlement(&self) -> Vec<Fault> {
         let hosts = (0..self.leases.len()).filter(|_| self.has_two_lists());
-        hosts.flat_map(|host| {
+        let settled = |host| {
             let recover = Fault::Recover { host, disk: DiskFate::Kept };
             [Fault::Edit(host), Fault::Crash(host), recover]
-        })
+        };
+        hosts.flat_map(settled).collect()
     }
 
     /// Edits of configurations, each with the restart that makes it count. The first elections are over by then, mostly.
@@ -216,7 +222,7 @@ impl Mixture {
     }
 
     /// Faults of disks and links, and edits, that only some runs have.
-    pub fn faults(&self, seed: u64, setting: &Setting) -> Vec<(SimTime, Fault)> {
+    pub(crate) fn faults(&self, seed: u64, setting: &Setting) -> Vec<(SimTime, Fault)> {
         let mut random = Random::new(seed ^ 0x5EED, Stream::Mixture);
         let mut faults = Vec::new();
         let hosts = 0..setting.size;

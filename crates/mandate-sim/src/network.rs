@@ -9,7 +9,7 @@ pub type HostIndex = usize;
 
 /// All links.
 #[derive(Clone, Debug)]
-pub struct Network {
+pub(crate) struct Network {
     hosts: usize,
     links: Vec<Link>,
     cut: Vec<bool>,
@@ -17,35 +17,35 @@ pub struct Network {
 
 impl Network {
     /// Links between `hosts` hosts, all alike.
-    pub fn uniform(hosts: usize, model: LinkModel) -> Self {
+    pub(crate) fn uniform(hosts: usize, model: LinkModel) -> Self {
         let pairs = hosts * hosts;
         Network { hosts, links: vec![Link::new(model); pairs], cut: vec![false; pairs] }
     }
 
     /// Replaces every link; cuts stay.
-    pub fn set_all(&mut self, model: LinkModel) {
+    pub(crate) fn set_all(&mut self, model: LinkModel) {
         self.links.fill(Link::new(model));
     }
 
     /// Replaces one link.
-    pub fn set(&mut self, from: HostIndex, to: HostIndex, model: LinkModel) {
+    pub(crate) fn set(&mut self, from: HostIndex, to: HostIndex, model: LinkModel) {
         let pair = self.pair(from, to);
         self.links[pair] = Link::new(model);
     }
 
     /// Cuts one direction, or mends it. What is under way arrives.
-    pub fn set_cut(&mut self, from: HostIndex, to: HostIndex, cut: bool) {
+    pub(crate) fn set_cut(&mut self, from: HostIndex, to: HostIndex, cut: bool) {
         let pair = self.pair(from, to);
         self.cut[pair] = cut;
     }
 
     /// Mends everything.
-    pub fn mend_all(&mut self) {
+    pub(crate) fn mend_all(&mut self) {
         self.cut.fill(false);
     }
 
     /// Sends a message: when it arrives, and when it arrives again.
-    pub fn transmit(
+    pub(crate) fn transmit(
         &mut self,
         from: HostIndex,
         to: HostIndex,

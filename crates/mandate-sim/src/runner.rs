@@ -11,7 +11,7 @@ use crate::verdict::{Outcome, Violation};
 
 /// A seed that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct FailedSeed {
     /// The seed: running it again gives the same failure.
     pub seed: u64,
     /// What went wrong.
@@ -24,7 +24,7 @@ pub struct Summary {
     /// Seeds that were run.
     pub seeds: u64,
     /// Those that failed, by seed.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<FailedSeed>,
     /// Events simulated.
     pub events: u64,
     /// Messages sent.
@@ -87,7 +87,7 @@ pub fn run_seeds(
 }
 
 /// Runs one seed; a panic is a violation like any other.
-pub fn run_caught(seed: u64, run: impl Fn(u64) -> Outcome) -> Outcome {
+fn run_caught(seed: u64, run: impl Fn(u64) -> Outcome) -> Outcome {
     catch_unwind(AssertUnwindSafe(|| run(seed))).unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);
         let text = text.or(payload.downcast_ref::<&str>().copied()).unwrap_or("unknown panic");
@@ -111,7 +111,7 @@ impl Summary {
         self.reigns += outcome.reigns;
         self.slowest_agreement = self.slowest_agreement.max(outcome.agreement);
         if let Err(violation) = outcome.verdict {
-            self.failures.push(Failure { seed, violation });
+            self.failures.push(FailedSeed { seed, violation });
         }
     }
 
@@ -162,7 +162,7 @@ mod tests {
         };
         let summary = run_seeds(0..20, 2, 10, run, |_| {});
         assert_eq!(summary.seeds, 20);
-        let crash = Failure { seed: 7, violation: Violation::Crash("seed seven".into()) };
+        let crash = FailedSeed { seed: 7, violation: Violation::Crash("seed seven".into()) };
         assert_eq!(summary.failures, [crash]);
     }
 

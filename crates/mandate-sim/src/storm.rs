@@ -1,9 +1,9 @@
-//! What a seed draws: the setting of a run, and its faults. The same for every protocol, so that
+//! What a seed draws: the setting of a run, and its faults. The same forevery protocol, so that
 //! a fault that is thought of for one is there for all.
 
 use core::time::Duration;
 
-use crate::clock::Clock;
+use crate::clock::HostClocks;
 use crate::fault::{DiskFate, Fault};
 use crate::link::{Bursts, Delay, LinkModel};
 use crate::network::HostIndex;
@@ -13,48 +13,115 @@ use crate::world::Machinery;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Steady clocks may be this much off: a tenth of a per cent, twenty times what bad quartz does.
-pub const MAX_DRIFT_PPB: i64 = 1_000_000;
+/// Monotonic clocks may be this much off: a tenth of a per cent, twenty times what bad quartz does.
+pub(crate) const MAX_DRIFT_PPB: i64 = 1_000_000;
 
 /// What a write takes at most, where disks are not slow.
-pub const WRITE_TIME: Duration = Duration::from_millis(50);
+pub(crate) const WRITE_TIME: Duration = Duration::from_millis(50);
+
+/// Something that is to happen.
+pub(crate) enum Happening<Input> {
+    /// A fault.
+    Fault(Fault),
+    /// The application of a host says something.
+    Tell(HostIndex, Input),
+}
+
+/// What happens, and when.
+pub(crate) type Happenings<Input> = Vec<(SimTime, Happening<Input>)>;
+
+/// Parts of a fault, each with what ends it.
+pub(crate) type Faults<Input> = Vec<(Happening<Input>, Option<Fault>)>;
+
+/// What befalls a group until everything heals.
+pub(crate) struct Storm<Input> {
+    /// What is drawn beforehand.
+    pub(crate) happenings: Happenings<Input>,
+    /// What hits the leader of that time, in order.
+    pub(crate) leader_faults: Vec<(SimTime, LeaderFault)>,
+    /// How long it lasts.
+    pub(crate) lasts: Duration,
+}
+
+/// A fault of the host that leads when the fault comes.
+#[derive(Clone, Copy)]
+pub(crate) struct LeaderFault {
+    /// Which: below [`COMMON`](Self::COMMON), the same forevery protocol that has a server.
+    pub(crate) kind: u64,
+    pub(crate) lasts: Duration,
+}
+
+impl LeaderFault {
+    /// How many kinds are the same forevery protocol.
+    pub(crate) const COMMON: u64 = 5;
+
+    /// Fewer than `count`, of so many kinds, from `unit` after the start of the storm on. Each lasts for up to six units.
+    pub(crate) fn draw(
+        seed: u64,
+        (unit, storm): (Duration, Duration),
+        (count, kinds): (u64, u64),
+    ) -> Vec<(SimTime, Self)> {
+        let mut random = Random::new(seed ^ 0x57E1, Stream::Faults);
+        let draw = |random: &mut Random| {
+            let at = SimTime::ZERO + random.between(unit, storm);
+            let longest = unit * random.pick(&[1, 3, 6]);
+            let lasts = random.between(Duration::ZERO, longest);
+            (at, LeaderFault { kind: random.below(kinds), lasts })
+        };
+        let mut faults: Vec<_> = (0..random.below(count)).map(|_| draw(&mut random)).collect();
+        faults.sort_by_key(|(at, _)| *at);
+        faults
+    }
+
+    /// A common kind: the host crashes, pauses, or is cut off from its server. With what ends it.
+    pub(crate) fn common(self, host: HostIndex, server: HostIndex) -> Vec<(Fault, Fault)> {
+        let cut = |from, to| (Fault::Cut { from, to }, Fault::Mend { from, to });
+        match self.kind {
+            0 => vec![(Fault::Crash(host), Fault::Recover { host, disk: DiskFate::Kept })],
+            1 => vec![(Fault::Pause(host), Fault::Resume(host))],
+            2 => vec![cut(host, server)],
+            3 => vec![cut(server, host)],
+            _ => vec![cut(host, server), cut(server, host)],
+        }
+    }
+}
 
 /// The setting of a run.
 #[derive(Clone, Debug)]
-pub struct Setting {
+pub(crate) struct Setting {
     /// How many members.
-    pub size: usize,
+    pub(crate) size: usize,
     /// Time between heartbeats.
-    pub interval: Duration,
+    pub(crate) interval: Duration,
     /// Detection bound.
-    pub detect: Duration,
+    pub(crate) detect: Duration,
     /// The links during the storm.
-    pub rough: LinkModel,
+    pub(crate) rough: LinkModel,
     /// The links after it: nothing is lost, and nothing takes longer than its `max_delay`.
-    pub calm: LinkModel,
+    pub(crate) calm: LinkModel,
     /// Lateness of hosts.
-    pub machinery: Machinery,
+    pub(crate) machinery: Machinery,
     /// A clock for each member.
-    pub clocks: Vec<Clock>,
+    pub(crate) clocks: Vec<HostClocks>,
     /// How long the storm lasts.
-    pub storm: Duration,
+    pub(crate) storm: Duration,
     /// How many arrivals are averaged.
-    pub window: usize,
+    pub(crate) window: usize,
     /// How many others a member remembers.
-    pub max_peers: usize,
+    pub(crate) max_peers: usize,
     /// A member of higher priority, in some groups.
-    pub favoured: Option<HostIndex>,
+    pub(crate) favoured: Option<HostIndex>,
     /// Changes of plan during the storm, in some groups: when, whose, and what times the interval
     /// and the detection bound.
-    pub replans: Vec<(SimTime, HostIndex, f64)>,
+    pub(crate) replans: Vec<(SimTime, HostIndex, f64)>,
 }
 
 /// What a change of plan multiplies by, at most.
-pub const MAX_REPLAN: u32 = 2;
+pub(crate) const MAX_REPLAN: u32 = 2;
 
 impl Setting {
     /// The setting of `seed`.
-    pub fn draw(seed: u64) -> Self {
+    pub(crate) fn draw(seed: u64) -> Self {
         let mut random = Random::new(seed, Stream::Setting);
         let size = 3 + random.below(7) as usize;
         // A few groups are as large as they may be. They see less of the storm, since each instant costs more.
@@ -118,9 +185,9 @@ pub(crate) fn rough_links(random: &mut Random, detect: Duration) -> LinkModel {
     }
 }
 
-fn clock(random: &mut Random) -> Clock {
+fn clock(random: &mut Random) -> HostClocks {
     let drift = random.below(2 * MAX_DRIFT_PPB as u64 + 1) as i64 - MAX_DRIFT_PPB;
-    let mut clock = Clock::new(drift);
+    let mut clock = HostClocks::new(drift);
     clock.step_wall(wall_step(random));
     clock
 }
@@ -134,7 +201,7 @@ pub(crate) fn wall_step(random: &mut Random) -> i64 {
 
 /// Links on which what was sent arrives in any order, up to twenty detection times later: former lives
 /// are heard long after their end.
-pub fn late_links(random: &mut Random, detect: Duration) -> LinkModel {
+pub(crate) fn late_links(random: &mut Random, detect: Duration) -> LinkModel {
     LinkModel {
         delay: Delay::Exponential(detect.mul_f64(random.pick(&[0.02, 0.1, 0.3, 1.0]))),
         max_delay: detect * 20,
@@ -147,7 +214,7 @@ pub fn late_links(random: &mut Random, detect: Duration) -> LinkModel {
 
 /// Crashes in quick succession, most of which take the disk with them; never of more than a minority
 /// at once.
-pub fn lost_disks(random: &mut Random, setting: &Setting) -> Vec<(SimTime, Fault)> {
+pub(crate) fn lost_disks(random: &mut Random, setting: &Setting) -> Vec<(SimTime, Fault)> {
     let mut faults = Vec::new();
     let over = SimTime::ZERO + setting.storm;
     let mut begin = SimTime::ZERO + setting.detect;
@@ -168,13 +235,34 @@ pub fn lost_disks(random: &mut Random, setting: &Setting) -> Vec<(SimTime, Fault
     faults
 }
 
+/// Some processes are told to end in good order, end, and start again soon.
+pub(crate) fn orderly_ends<Input: Clone>(
+    random: &mut Random,
+    setting: &Setting,
+    count: u64,
+    stop: Input,
+) -> Happenings<Input> {
+    let mut happenings = Vec::new();
+    for _ in 0..count {
+        let at = SimTime::ZERO + random.between(Duration::ZERO, setting.storm);
+        let host = random.below(setting.size as u64) as usize;
+        let ended = at + setting.machinery.write_time * 2;
+        let back = ended + random.between(Duration::ZERO, setting.detect / 2);
+        let recover = Fault::Recover { host, disk: DiskFate::Kept };
+        happenings.push((at, Happening::Tell(host, stop.clone())));
+        happenings.push((ended, Happening::Fault(Fault::Crash(host))));
+        happenings.push((back, Happening::Fault(recover)));
+    }
+    happenings
+}
+
 /// The disk of a member that recovers: mostly still there.
 pub(crate) fn disk(random: &mut Random) -> DiskFate {
     if random.chance(0.2) { DiskFate::Lost } else { DiskFate::Kept }
 }
 
 /// The faults of `seed`, each with its end; what would come after the storm does not.
-pub fn faults(seed: u64, setting: &Setting) -> Vec<(SimTime, Fault)> {
+pub(crate) fn faults(seed: u64, setting: &Setting) -> Vec<(SimTime, Fault)> {
     let mut random = Random::new(seed, Stream::Faults);
     let mut faults = Vec::new();
     for _ in 0..3 + random.below(13) {

@@ -2,7 +2,7 @@
 
 use core::fmt::Debug;
 
-use mandate_proto::identity::{Lifetime, MemberId};
+use mandate_proto::identity::{Incarnation, MemberId};
 use mandate_proto::machine::{Effect, Effects, Machine};
 use mandate_proto::time::{Instant, WallTime};
 
@@ -48,10 +48,10 @@ pub struct Boot<Stable> {
     pub is_edited: bool,
     /// Whether that was since what is on disk was written.
     pub is_changed: bool,
-    /// The calendar.
+    /// The wall clock.
     pub wall: WallTime,
     /// A random number that no other life of this member has.
-    pub lifetime: Lifetime,
+    pub lifetime: Incarnation,
 }
 
 /// Something that was seen to happen.
@@ -83,12 +83,12 @@ pub struct Moment {
     pub now: SimTime,
     /// The host; for faults of the network, any.
     pub host: HostIndex,
-    /// What the host's steady clock reads.
+    /// What the host's monotonic clock reads.
     pub local: Instant,
 }
 
 /// Watches a simulation.
-pub trait Observer<S: Subject> {
+pub trait SimulationObserver<S: Subject> {
     /// Something happened.
     fn observe(&mut self, moment: Moment, what: &Observation<'_, S>);
 
@@ -99,12 +99,12 @@ pub trait Observer<S: Subject> {
 }
 
 /// Watches nothing.
-impl<S: Subject> Observer<S> for () {
+impl<S: Subject> SimulationObserver<S> for () {
     fn observe(&mut self, _: Moment, _: &Observation<'_, S>) {}
 }
 
 /// A closure that watches.
-impl<S: Subject, F: FnMut(Moment, &Observation<'_, S>)> Observer<S> for F {
+impl<S: Subject, F: FnMut(Moment, &Observation<'_, S>)> SimulationObserver<S> for F {
     fn observe(&mut self, moment: Moment, what: &Observation<'_, S>) {
         self(moment, what);
     }

@@ -3,11 +3,11 @@
 use std::fmt::Debug;
 use std::io::{self, Write};
 
-use crate::fault::Name;
+use crate::fault::MemberName;
 use crate::subject::{Moment, Observation, Subject};
 
 /// Writes a trace.
-pub struct Trace<'a> {
+pub(crate) struct Trace<'a> {
     out: &'a mut dyn Write,
     /// The first error; after it nothing more is written.
     error: Option<io::Error>,
@@ -15,12 +15,12 @@ pub struct Trace<'a> {
 
 impl<'a> Trace<'a> {
     /// A trace that goes to `out`.
-    pub fn new(out: &'a mut dyn Write) -> Self {
+    pub(crate) fn new(out: &'a mut dyn Write) -> Self {
         Trace { out, error: None }
     }
 
     /// Writes what was observed.
-    pub fn observe<S: Subject>(&mut self, moment: Moment, what: &Observation<'_, S>) {
+    pub(crate) fn observe<S: Subject>(&mut self, moment: Moment, what: &Observation<'_, S>) {
         match what {
             Observation::Started(boot) => self.line(moment, "start", boot),
             Observation::Sent(message) => self.line(moment, "send", message),
@@ -34,13 +34,13 @@ impl<'a> Trace<'a> {
     }
 
     /// Writes a line of the scenario's own.
-    pub fn note(&mut self, moment: Moment, text: &str) {
+    pub(crate) fn note(&mut self, moment: Moment, text: &str) {
         self.line(moment, "NOTE", &format_args!("{text}"));
     }
 
     fn line(&mut self, moment: Moment, verb: &str, what: &dyn Debug) {
         if self.error.is_none() {
-            let host = Name(moment.host).to_string();
+            let host = MemberName(moment.host).to_string();
             self.error =
                 writeln!(self.out, "{:>12} {host:<3} {verb:<5} {what:?}", moment.now).err();
         }

@@ -7,18 +7,19 @@
 
 use core::time::Duration;
 
-use mandate_proto::identity::{Lifetime, MemberId};
+use mandate_proto::identity::{Incarnation, MemberId};
 use mandate_proto::machine::Effect;
 use mandate_proto::time::Instant;
 
-use crate::clock::Clock;
+use crate::clock::HostClocks;
 use crate::fault::{DiskFate, Fault};
 use crate::host::{Activity, Host, INBOX, Wake, host_of, member};
 use crate::link::LinkModel;
 use crate::network::{HostIndex, Network};
 use crate::queue::Queue;
 use crate::random::{Random, Stream};
-use crate::subject::{Boot, Moment, Observation, Observer, Subject};
+use crate::storm::Happening;
+use crate::subject::{Boot, Moment, Observation, SimulationObserver, Subject};
 use crate::time::SimTime;
 use crate::verdict::{Outcome, Violation};
 
@@ -45,18 +46,17 @@ pub struct Counts {
     pub messages: u64,
 }
 
-enum Happening<S: Subject> {
+enum Due<S: Subject> {
     Deliver { to: HostIndex, from: MemberId, message: S::Message },
     Wake { host: HostIndex, life: u32 },
     Written { host: HostIndex, life: u32 },
-    Fault(Fault),
-    Tell { host: HostIndex, input: S::Input },
+    Happening(Happening<S::Input>),
 }
 
 /// A simulation.
-pub struct World<S: Subject, O: Observer<S>> {
+pub struct World<S: Subject, O: SimulationObserver<S>> {
     now: SimTime,
-    queue: Queue<Happening<S>>,
+    queue: Queue<Due<S>>,
     hosts: Vec<Host<S>>,
     network: Network,
     machinery: Machinery,
@@ -69,12 +69,12 @@ pub struct World<S: Subject, O: Observer<S>> {
     pub observer: O,
 }
 
-impl<S: Subject, O: Observer<S>> World<S, O> {
+impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
     /// Hosts with these configurations and clocks, connected by links like `model`. None of them
     /// runs yet: see [`start_all`](Self::start_all).
     pub fn new(
         seed: u64,
-        hosts: impl IntoIterator<Item = (S::Config, Clock)>,
+        hosts: impl IntoIterator<Item = (S::Config, HostClocks)>,
         model: LinkModel,
         machinery: Machinery,
         observer: O,
@@ -96,7 +96,7 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
     }
 
     /// Has all disks acknowledge writes before they are durable, and lose those with a crash: a bug, to see that it is noticed.
-    pub fn acknowledge_early(&mut self) {
+    pub(crate) fn acknowledge_early(&mut self) {
         self.disks_lie = true;
     }
 
@@ -118,7 +118,12 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
     }
 
     /// What came of a run, by what was counted here and what its scenario found.
-    pub fn outcome(&self, verdict: Result<(), Violation>, reigns: u64, agreement: f64) -> Outcome {
+    pub(crate) fn outcome(
+        &self,
+        verdict: Result<(), Violation>,
+        reigns: u64,
+        agreement: f64,
+    ) -> Outcome {
         Outcome {
             verdict,
             events: self.counts.events,
@@ -149,35 +154,52 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
         self.hosts[host].life
     }
 
-    /// When a host's steady clock, running on as it does, reads `instant`.
+    /// When a host's monotonic clock, running on as it does, reads `instant`.
     pub fn when(&self, host: HostIndex, instant: Instant) -> SimTime {
         self.hosts[host].clock.when(instant)
     }
 
-    /// What a host's steady clock reads.
+    /// What a host's monotonic clock reads.
     pub fn local_time(&self, host: HostIndex) -> Instant {
         self.hosts[host].clock.read(self.now)
     }
 
+    /// Replaces one link.
+    pub fn set_link(&mut self, from: HostIndex, to: HostIndex, model: LinkModel) {
+        self.network.set(from, to, model);
+    }
+
     /// The links.
-    pub fn network_mut(&mut self) -> &mut Network {
+    pub(crate) fn network_mut(&mut self) -> &mut Network {
         &mut self.network
     }
 
     /// When the last message that is under way will have arrived.
     pub fn last_arrival(&self) -> SimTime {
-        let deliveries = self.queue.last_time(|event| matches!(event, Happening::Deliver { .. }));
+        let deliveries = self.queue.last_time(|event| matches!(event, Due::Deliver { .. }));
         deliveries.unwrap_or(self.now).max(self.now)
     }
 
     /// Schedules a fault; one that is due already happens with the next step.
     pub fn schedule(&mut self, at: SimTime, fault: Fault) {
-        self.queue.push(at, Happening::Fault(fault));
+        self.schedule_happening(at, Happening::Fault(fault));
     }
 
     /// Schedules an input of the application's; lost if the process is down or paused then.
     pub fn schedule_input(&mut self, at: SimTime, host: HostIndex, input: S::Input) {
-        self.queue.push(at, Happening::Tell { host, input });
+        self.schedule_happening(at, Happening::Tell(host, input));
+    }
+
+    pub(crate) fn schedule_happening(&mut self, at: SimTime, happening: Happening<S::Input>) {
+        self.queue.push(at, Due::Happening(happening));
+    }
+
+    /// Lets something happen, now.
+    pub(crate) fn happen(&mut self, happening: Happening<S::Input>) {
+        match happening {
+            Happening::Fault(fault) => self.inject(fault),
+            Happening::Tell(host, input) => self.tell(host, input),
+        }
     }
 
     /// Injects a fault, now.
@@ -213,11 +235,10 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
         let Some((at, event)) = self.queue.pop() else { return false };
         self.now = self.now.max(at);
         match event {
-            Happening::Deliver { to, from, message } => self.deliver(to, from, message),
-            Happening::Wake { host, life } => self.wake(host, life, at),
-            Happening::Written { host, life } => self.written(host, life),
-            Happening::Fault(fault) => self.inject(fault),
-            Happening::Tell { host, input } => self.tell(host, input),
+            Due::Deliver { to, from, message } => self.deliver(to, from, message),
+            Due::Wake { host, life } => self.wake(host, life, at),
+            Due::Written { host, life } => self.written(host, life),
+            Due::Happening(happening) => self.happen(happening),
         }
         true
     }
@@ -341,7 +362,7 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
         if host.is_stuck {
             return;
         }
-        self.queue.push(self.now + takes, Happening::Written { host: index, life: host.life });
+        self.queue.push(self.now + takes, Due::Written { host: index, life: host.life });
     }
 
     fn transmit(&mut self, from: HostIndex, to: HostIndex, message: S::Message) {
@@ -353,10 +374,10 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
         let from = member(from);
         if let Some(at) = again {
             let message = message.clone();
-            self.queue.push(at, Happening::Deliver { to, from, message });
+            self.queue.push(at, Due::Deliver { to, from, message });
         }
         if let Some(at) = first {
-            self.queue.push(at, Happening::Deliver { to, from, message });
+            self.queue.push(at, Due::Deliver { to, from, message });
         }
     }
 
@@ -375,11 +396,11 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
         let lateness = self.chance.between(Duration::ZERO, self.machinery.lateness);
         let at = due.max(self.now) + lateness;
         host.wake = Some(Wake { due, at });
-        self.queue.push(at, Happening::Wake { host: index, life: host.life });
+        self.queue.push(at, Due::Wake { host: index, life: host.life });
     }
 
     fn start(&mut self, index: HostIndex) {
-        let lifetime = Lifetime::new(self.chance.number());
+        let lifetime = Incarnation::new(self.chance.number());
         let host = &mut self.hosts[index];
         host.clock.restart(self.now);
         host.life += 1;
@@ -460,7 +481,7 @@ impl<S: Subject, O: Observer<S>> World<S, O> {
             return;
         }
         if host.unwritten.is_some() {
-            self.queue.push(self.now, Happening::Written { host: index, life: host.life });
+            self.queue.push(self.now, Due::Written { host: index, life: host.life });
         } else if let Some(stable) = host.writing.take() {
             self.begin_write(index, stable);
         }

@@ -115,6 +115,11 @@ fn releasing_what_is_still_led_is_caught() {
 }
 
 #[test]
+fn a_value_told_with_a_former_term_is_caught() {
+    assert_eq!(exclusive(Mutant::FormerTermsValue, 1_000), "a value is of its term");
+}
+
+#[test]
 fn leadership_as_a_cached_flag_is_caught() {
     assert_eq!(exclusive(Mutant::CachedFlag, 1_000), ONE_HOLDER);
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::registers::{
-    Guarantee, Holder, Incarnation, Published, Reason, Statement, Version,
+    Holder, Published, Reason, SqlGuarantee, Statement, StayId, Version,
 };
 use mandate_sim::registers::printed::{self, Rounds};
 use mandate_sim::registers::{Flaws, Mutant, Options, Tables, run};
-use mandate_sim::runner::{Failure, Summary, run_seeds};
+use mandate_sim::runner::{FailedSeed, Summary, run_seeds};
 use mandate_sim::verdict::Violation;
 
 fn seeds(count: u64, max_failures: usize, options: Options) -> Summary {
@@ -65,6 +65,13 @@ fn a_loss_that_is_not_told_of_is_caught() {
 }
 
 #[test]
+fn a_term_that_the_history_has_and_is_given_out_again_is_caught() {
+    let options = Options { losses: true, ..Options::default() };
+    let invariant = caught_with(Mutant::HistoryIgnored, 1_000, options);
+    assert_eq!(invariant, "one leader per term");
+}
+
+#[test]
 fn a_watcher_that_goes_by_its_own_guarantee_is_caught() {
     assert_eq!(caught(Mutant::OwnGuarantee, 5_000), "one mandate at a time");
 }
@@ -104,12 +111,12 @@ fn a_takeover_that_does_not_check_the_beat_is_caught() {
 fn a_renewal_that_was_held_up_would_shorten_a_lease_if_it_did_not_check_the_beat() {
     for renewal_ignores_beat in [false, true] {
         let flaws = Flaws { renewal_ignores_beat, ..Flaws::default() };
-        let holder = Holder { member: MemberId::new(1), incarnation: Incarnation::new(1) };
+        let holder = Holder { member: MemberId::new(1), incarnation: StayId::new(1) };
         let publish = |lease| Published {
             successors: Default::default(),
             round: Duration::from_millis(100),
             lease: Duration::from_millis(lease),
-            guarantee: Guarantee::Leased,
+            guarantee: SqlGuarantee::Leased,
         };
         let mut tables = Tables::default();
         let (member, first) = (holder.member, publish(100));
@@ -117,15 +124,22 @@ fn a_renewal_that_was_held_up_would_shorten_a_lease_if_it_did_not_check_the_beat
         tables.apply(&Statement::Join { member, score, was_evicted: false, first, floor }, flaws);
         let (was, term) = (Version::default(), Term::new(1));
         let (of, reason) = (None, Reason::First);
-        let takeover = Statement::Takeover { me: holder, was, of, term, reason, publish: first };
+        let takeover =
+            Statement::Takeover { me: holder, was, of, term, reason, publish: first, value: None };
         tables.apply(&takeover, flaws);
         let was = Version { term, beat: 0 };
-        let renewal = |lease| Statement::Renew { me: holder, was, publish: publish(lease) };
+        let renewal =
+            |lease| Statement::Renew { me: holder, was, publish: publish(lease), value: None };
         tables.apply(&renewal(200), flaws);
         tables.apply(&renewal(100), flaws);
         let lease = tables.control.unwrap().published.lease.as_millis();
         assert_eq!(lease, if renewal_ignores_beat { 100 } else { 200 });
     }
+}
+
+#[test]
+fn a_value_that_stays_in_the_row_and_is_shown_with_the_next_leader_is_caught() {
+    assert_eq!(caught(Mutant::ValueOutlivesTerm, 500), "a value is of its term");
 }
 
 #[test]
@@ -159,7 +173,7 @@ fn an_unknown_outcome_taken_for_success_is_caught() {
 fn two_leaders(rounds: Rounds, count: u64) -> usize {
     let summary =
         run_seeds(0..count, 2, count as usize, |seed| printed::run(seed, rounds, None), |_| {});
-    let mandates = |failure: &&Failure| failure.violation.to_string().contains("hold at once");
+    let mandates = |failure: &&FailedSeed| failure.violation.to_string().contains("hold at once");
     summary.failures.iter().filter(mandates).count()
 }
 

@@ -76,6 +76,8 @@ impl Step {
         Step { durable: true, ..Step::new(sql, values) }
     }
 
+    /// MySQL says of each answer what it is.
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn is_read(&self) -> bool {
         self.sql.starts_with("select")
     }
@@ -90,98 +92,21 @@ impl Batch {
 /// How a statement that inserts unless the row is there begins.
 const INSERT_NEW: &str = "insert new into";
 
-/// What a row that was to be inserted and is there is changed to.
-const OR_CHANGE: &str = "on conflict (group_name) do update set";
-
-/// Has a transaction acknowledged only when it is on disk, where the database or the role says otherwise. Who waits for
-/// standbys as well (`remote_write`, `remote_apply`) goes on doing so. Of this transaction alone, so that nothing of it stays in
-/// the session, which a pooler may give to others.
-const SYNCHRONOUS: &str = " returning case when current_setting('synchronous_commit') in ('off', 'local') \
-                           then set_config('synchronous_commit', 'on', true) end";
-
-/// The text for PostgreSQL.
-pub(crate) fn postgres(step: &Step) -> String {
-    let mut text = inserted(step.sql, "on conflict do nothing");
-    if step.relaxed {
-        // Of this transaction alone.
-        text += " returning set_config('synchronous_commit', 'off', true)";
-    } else if step.durable {
-        text += SYNCHRONOUS;
-    }
-    text
-}
-
-/// The text for SQLite.
-pub(crate) fn sqlite(sql: &str) -> String {
-    inserted(sql, "on conflict do nothing").replace("::bigint", "").replace('$', "?")
-}
-
-fn inserted(sql: &str, suffix: &str) -> String {
+/// The text, with the dialect's way to insert a row unless it is there: how that begins and ends.
+pub(crate) fn with_insert(sql: &str, begin: &str, end: &str) -> String {
     match sql.strip_prefix(INSERT_NEW) {
-        Some(rest) => format!("insert into{rest} {suffix}"),
+        Some(rest) => format!("{begin}{rest}{end}"),
         None => sql.to_owned(),
     }
 }
 
-/// The text for MySQL, values and all: so that a batch is sent whole.
-pub(crate) fn mysql(step: &Step) -> String {
-    let text = match step.sql.strip_prefix(INSERT_NEW) {
-        Some(rest) => format!("insert ignore into{rest}"),
-        None => step.sql.to_owned(),
-    };
-    let text = text.replace("::bigint", "").replace("is not distinct from", "<=>");
-    let text = text.replace(OR_CHANGE, "on duplicate key update");
-    let mut written = String::with_capacity(text.len() * 2);
-    let mut rest = text.as_str();
-    while let Some((before, after)) = rest.split_once('$') {
-        written += before;
-        let digits = after.bytes().take_while(u8::is_ascii_digit).count();
-        let place: usize = after[..digits].parse().unwrap_or(0);
-        match step.values.get(place.wrapping_sub(1)) {
-            Some(value) => written += &literal(value),
-            None => written += "null",
-        }
-        rest = &after[digits..];
-    }
-    written + rest
-}
-
-/// Text as hexadecimal digits: nothing in it can end it early.
-fn literal(value: &Value) -> String {
-    match value {
-        Value::Null => "null".into(),
-        Value::Int(number) => number.to_string(),
-        Value::Text(text) if text.is_empty() => "''".into(),
-        Value::Text(text) => {
-            let digits: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
-            format!("_utf8mb4 x'{digits}'")
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
+pub(crate) mod tests {
+    use super::{Step, Value};
 
-    #[test]
-    fn one_text_is_written_in_three_dialects() {
-        let values = vec!["it's".into(), Value::Null, 7.into()];
-        let step = Step::new(
-            "insert new into t (a, b) select $1, $2::bigint where $3 is not distinct from c",
-            values,
-        );
-        assert_eq!(
-            postgres(&step),
-            "insert into t (a, b) select $1, $2::bigint where $3 is not distinct from c \
-             on conflict do nothing"
-        );
-        assert_eq!(
-            sqlite(step.sql),
-            "insert into t (a, b) select ?1, ?2 where ?3 is not distinct from c on conflict do nothing"
-        );
-        assert_eq!(
-            mysql(&step),
-            "insert ignore into t (a, b) select _utf8mb4 x'69742773', null where 7 <=> c"
-        );
+    /// What every dialect writes in its own way.
+    pub(crate) fn example() -> Step {
+        let sql = "insert new into t (a, b) select $1, $2::bigint where $3 is not distinct from c";
+        Step::new(sql, vec!["it's".into(), Value::Null, 7.into()])
     }
 }

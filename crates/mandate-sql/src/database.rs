@@ -4,21 +4,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use mandate_proto::election::RoleId;
 use mandate_proto::identity::{MemberId, Term};
-use mandate_proto::registers::{Published, Reason, RoleId, Statement};
+use mandate_proto::registers::{Published, Reason, Statement};
 use tokio::sync::broadcast;
 
 use crate::batch::{Batch, Done, Step};
+use crate::durability;
 use crate::engine::check_group;
 use crate::error::{NoConnection, SqlError, Trouble};
-use crate::line::Line;
+use crate::reconnecting::Reconnecting;
 use crate::rows::{self, ControlRow, Row};
 use crate::schema::{self, Dialect, GROUP_ROLE, VERSION};
-use crate::sentry::Sentry;
 use crate::session::Session;
+use crate::session_lock::SessionLock;
 use crate::statements::{self, Extra, Key, Reply, reason_of};
 use crate::url::Address;
-use crate::{durability, making};
 
 /// Names that a slow listener may be behind.
 const HEARD: usize = 256;
@@ -39,9 +40,9 @@ pub struct Database {
 #[derive(Debug)]
 struct Shared {
     address: Address,
-    control: Line,
+    control: Reconnecting,
     /// While a member of this process leads.
-    chores: Mutex<Option<Arc<Line>>>,
+    chores: Mutex<Option<Arc<Reconnecting>>>,
     heard: broadcast::Sender<String>,
     /// How many members want to hear of changes, and how many lead.
     listeners: AtomicUsize,
@@ -49,7 +50,7 @@ struct Shared {
     /// How many lead or come next.
     holders: AtomicUsize,
     patience: Duration,
-    sentry: Sentry,
+    sentry: SessionLock,
 }
 
 /// A row of the table of members.
@@ -93,22 +94,27 @@ pub struct Reigned {
     pub reason: Reason,
     /// Who led before.
     pub former: Option<MemberId>,
-    /// When, by the leader's calendar, in milliseconds since 1970.
+    /// When, by the leader's wall clock, in milliseconds since 1970.
     pub began_ms: i64,
 }
 
 /// The control row, for people.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Standing {
+#[derive(Clone, Debug, PartialEq)]
+pub struct ControlRowStatus {
     /// What it says.
-    pub control: mandate_proto::registers::Control,
+    pub control: mandate_proto::registers::ControlState,
     /// Whether the leader's process holds a lock that tells of its death.
     pub has_session_lock: bool,
+    /// What the leader has published with its term.
+    pub value: Option<mandate_proto::value::Value>,
 }
 
 impl ControlRow {
-    fn standing(self) -> Standing {
-        Standing { control: self.control, has_session_lock: self.session.is_some() }
+    fn standing(self) -> ControlRowStatus {
+        let ControlRow { control, session, value } = self;
+        let value = value.filter(|(term, _)| *term == control.version.term);
+        let value = value.map(|(_, value)| value).filter(|_| control.leader.is_some());
+        ControlRowStatus { control, has_session_lock: session.is_some(), value }
     }
 }
 
@@ -126,7 +132,7 @@ impl Database {
         let heard = broadcast::Sender::new(HEARD);
         let session = Session::open(address, patience, heard.clone()).await;
         let session = session.map_err(|failure| failure.at(address))?;
-        let control = Line::over(Some(session), address, patience, heard.clone());
+        let control = Reconnecting::over(Some(session), address, patience, heard.clone());
         let database = Database::with(control, address, patience, heard);
         database.check_schema().await?;
         Ok(database)
@@ -135,12 +141,12 @@ impl Database {
     /// The same, without waiting for the first connection: members try until it is there.
     pub fn begin(address: &Address, patience: Duration) -> Self {
         let heard = broadcast::Sender::new(HEARD);
-        let control = Line::open(address, patience, heard.clone());
+        let control = Reconnecting::open(address, patience, heard.clone());
         Database::with(control, address, patience, heard)
     }
 
     fn with(
-        control: Line,
+        control: Reconnecting,
         address: &Address,
         patience: Duration,
         heard: broadcast::Sender<String>,
@@ -154,7 +160,7 @@ impl Database {
             leaders: AtomicUsize::new(0),
             holders: AtomicUsize::new(0),
             patience,
-            sentry: Sentry::new(address.clone()),
+            sentry: SessionLock::new(address.clone()),
         };
         Database { shared: Arc::new(shared) }
     }
@@ -218,7 +224,7 @@ impl Database {
         group: &str,
         above: Term,
         first: &Published,
-    ) -> Result<Standing, SqlError> {
+    ) -> Result<ControlRowStatus, SqlError> {
         check_group(group)?;
         let key = Key { group: group.to_owned(), role: None };
         let done = self.read_batch(statements::raise(&key, above, first)).await?;
@@ -252,15 +258,10 @@ impl Database {
 
     /// Makes the tables where they are not there yet, or are of an older version.
     pub async fn make_schema(address: &Address) -> Result<(), SqlError> {
-        match address {
+        match address.dbms().make_schema() {
+            Some(making) => making.await.map_err(|failure| failure.at(address)),
             // Opening it makes them.
-            Address::Sqlite(_) => Database::open(address, FIRST).await?.check_writable(),
-            Address::Postgres(parameters) => {
-                making::on_postgres(parameters).await.map_err(|failure| failure.at(address))
-            }
-            Address::MySql(url) => {
-                making::on_mysql(url).await.map_err(|failure| failure.at(address))
-            }
+            None => Database::open(address, FIRST).await?.check_writable(),
         }
     }
 
@@ -286,7 +287,7 @@ impl Database {
     }
 
     /// The connection for what takes longer, if this is such a thing, and once it is there.
-    fn chores(&self, statement: &Statement) -> Option<Arc<Line>> {
+    fn chores(&self, statement: &Statement) -> Option<Arc<Reconnecting>> {
         let takes_long = matches!(
             statement,
             Statement::Sweep { .. } | Statement::ReadRoles | Statement::Prefer { .. }
@@ -294,7 +295,7 @@ impl Database {
         let mut chores = self.shared.chores.lock().unwrap_or_else(PoisonError::into_inner);
         let open = || {
             let Shared { address, patience, heard, .. } = &*self.shared;
-            Arc::new(Line::open(address, *patience, heard.clone()))
+            Arc::new(Reconnecting::open(address, *patience, heard.clone()))
         };
         // Until it is connected, the other one does: a new leader wants to know its members.
         let line = takes_long.then(|| chores.get_or_insert_with(open).clone());
@@ -363,7 +364,7 @@ impl Database {
     }
 
     /// Locks that tell of the death of a process; `None` where there are none.
-    pub(crate) fn sentry(&self) -> Option<&Sentry> {
+    pub(crate) fn sentry(&self) -> Option<&SessionLock> {
         let session = self.shared.control.session()?;
         session.has_session_locks().then_some(&self.shared.sentry)
     }
@@ -390,7 +391,7 @@ impl Database {
     }
 
     /// The control row of a group; `None` if nobody has joined it yet.
-    pub async fn standing(&self, group: &str) -> Result<Option<Standing>, SqlError> {
+    pub async fn standing(&self, group: &str) -> Result<Option<ControlRowStatus>, SqlError> {
         let key = Key { group: group.to_owned(), role: None };
         let batch = statements::batch(&key, &Statement::Look, &Extra::default());
         let done = self.read_batch(batch).await?;

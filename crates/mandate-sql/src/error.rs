@@ -41,7 +41,7 @@ pub enum SqlError {
     /// The tables are not there.
     #[error(
         "{address} has no tables for elections yet. Make them with `mandate sql init --url URL`, or have \
-         whoever may do so run what `mandate sql init --url URL --print` shows"
+         someone who may do so run what `mandate sql init --url URL --print` shows"
     )]
     NoSchema {
         /// Which database.

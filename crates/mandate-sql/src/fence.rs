@@ -27,11 +27,9 @@
 //! one node only on Galera. Transactions there must not be SERIALIZABLE: their reads lock the control row. On PostgreSQL a transaction of a newer term waits for those of older ones that are open, for no longer
 //! than [`PATIENCE`] unless the caller has set a limit of its own, and then names who may hold the row.
 
+use mandate_proto::election::RoleId;
 use mandate_proto::identity::Term;
-use mandate_proto::registers::RoleId;
-use mysql_async::prelude::Queryable;
 
-use crate::engine::check_group;
 use crate::error::SqlError;
 use crate::schema::{Dialect, GROUP_ROLE};
 
@@ -66,95 +64,29 @@ pub enum Refused {
     Group(#[from] SqlError),
 }
 
-fn number(role: Option<RoleId>) -> i64 {
+pub(crate) fn number(role: Option<RoleId>) -> i64 {
     role.map_or(GROUP_ROLE, |role| i64::from(role.get()))
 }
 
-fn term_number(term: Term) -> i64 {
+pub(crate) fn term_number(term: Term) -> i64 {
     i64::try_from(term.get()).unwrap_or(i64::MAX)
 }
 
 /// What the functions say of an old term,
-const OLD: &str = "mandate: an old term";
+pub(crate) const OLD: &str = "mandate: an old term";
 
 /// of one that was never given out,
-const FUTURE: &str = "mandate: a term that was never given out";
+pub(crate) const FUTURE: &str = "mandate: a term that was never given out";
 
 /// and of a group or role that there is not.
-const UNKNOWN: &str = "mandate: no such group or role";
+pub(crate) const UNKNOWN: &str = "mandate: no such group or role";
 
-/// What a function's message means.
-fn refused(message: &str, group: &str, term: Term) -> Refused {
-    if message.contains(OLD) {
-        Refused::OldTerm(term)
-    } else if message.contains(FUTURE) {
-        Refused::UnknownTerm(term)
-    } else if message.contains(UNKNOWN) {
-        Refused::UnknownGroup(group.to_owned())
-    } else {
-        Refused::Database(message.to_owned())
-    }
-}
-
-/// Checks a term in a transaction of PostgreSQL.
-pub async fn postgres(
-    transaction: &tokio_postgres::Transaction<'_>,
-    group: &str,
-    role: Option<RoleId>,
-    term: Term,
-) -> Result<(), Refused> {
-    check_group(group)?;
-    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
-        [&group, &number(role), &term_number(term)];
-    match transaction.execute("select mandate_fence($1, $2, $3)", &values).await {
-        Ok(_) => Ok(()),
-        Err(error) => Err(match error.as_db_error() {
-            Some(server) => refused(server.message(), group, term),
-            None => Refused::Database(crate::postgres::described(&error)),
-        }),
-    }
-}
-
-/// Checks a term in a transaction of MySQL or MariaDB, which must not be SERIALIZABLE: its reads lock the control row, and nobody
-/// could renew or take over until it ends. Where that is the session's level it is refused; a level that is set for
-/// one transaction alone ([`mysql_async::TxOpts::with_isolation_level`]) cannot be seen.
-pub async fn mysql(
-    transaction: &mut mysql_async::Transaction<'_>,
-    group: &str,
-    role: Option<RoleId>,
-    term: Term,
-) -> Result<(), Refused> {
-    check_group(group)?;
-    let values = (group, number(role), term_number(term));
-    match transaction.exec_drop("call mandate_fence(?, ?, ?)", values).await {
-        Ok(()) => Ok(()),
-        Err(mysql_async::Error::Server(error)) => Err(refused(&error.message, group, term)),
-        Err(error) => Err(Refused::Database(error.to_string())),
-    }
-}
-
-/// Checks a term in a transaction of SQLite.
-pub fn sqlite(
-    transaction: &rusqlite::Transaction<'_>,
-    group: &str,
-    role: Option<RoleId>,
-    term: Term,
-) -> Result<(), Refused> {
-    check_group(group)?;
-    let failed = |error: rusqlite::Error| Refused::Database(error.to_string());
-    let values = (group, number(role), term_number(term));
-    if transaction.execute(RAISE, values).map_err(failed)? == 1 {
-        return Ok(());
-    }
-    let given = "select max(term) from mandate_control where group_name = ?1 and role = ?2";
-    let given: Option<i64> =
-        transaction.query_row(given, (group, number(role)), |row| row.get(0)).map_err(failed)?;
-    Err(match given {
-        None => Refused::UnknownGroup(group.to_owned()),
-        Some(given) if given < term_number(term) => Refused::UnknownTerm(term),
-        Some(_) => Refused::OldTerm(term),
-    })
-}
+#[cfg(feature = "mysql")]
+pub use crate::mysql::fence::check as mysql;
+#[cfg(feature = "postgres")]
+pub use crate::postgres::fence::check as postgres;
+#[cfg(feature = "sqlite")]
+pub use crate::sqlite::fence as sqlite;
 
 /// What makes the functions. Elections do without them: a database that has no functions can be fenced by the statements
 /// that docs/sql.md prints.

@@ -19,6 +19,9 @@
 //! # }
 //! ```
 //!
+//! Each database is a cargo feature: `sqlite` (on by default), `postgres`, `mysql` (MariaDB, too). None needs another. SQLite is
+//! bundled, and a program can link one SQLite only: where another crate brings its own, say `default-features = false`.
+//!
 //! | module | what it is |
 //! | --- | --- |
 //! | [`database`] | connections that are shared, and what can be read |
@@ -28,37 +31,47 @@
 //! | [`schema`] | the tables |
 //! | [`url`] | which database |
 
+#[cfg(not(any(feature = "sqlite", feature = "postgres", feature = "mysql")))]
+compile_error!(
+    "choose a database: build mandate-sql with the feature `sqlite`, `postgres` or `mysql`"
+);
+
+mod backend;
 mod batch;
 pub mod database;
+mod dbms;
 mod durability;
 pub mod engine;
 pub mod error;
 pub mod fence;
-mod line;
-mod making;
+#[cfg(feature = "mysql")]
 mod mysql;
+#[cfg(feature = "postgres")]
 mod postgres;
+mod reconnecting;
 mod reminder;
 pub mod roles;
 mod rows;
 pub mod schema;
-mod sentry;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod server;
 mod session;
+mod session_lock;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 mod statements;
-mod tls;
 pub mod url;
 mod warnings;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod tests;
 
 pub use database::Database;
 pub use engine::{Setup, Sql};
 pub use error::SqlError;
-pub use roles::Roles;
+pub use roles::SqlRoles;
 pub use url::Address;
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "sqlite", feature = "postgres", feature = "mysql"))]
 #[doc = include_str!("../../../docs/sql.md")]
 struct Guide;

@@ -9,13 +9,14 @@
 //! hundred thousands.
 
 use futures_util::future::join_all;
-use mandate_proto::registers::{Config, Part, RoleId};
+use mandate_proto::election::RoleId;
+use mandate_proto::registers::{Config, Part};
 use mandate_runtime::{Election, ElectionState, Mandate};
 use tokio::sync::broadcast;
 use tokio::task::JoinSet;
 
 use crate::database::Database;
-use crate::engine::{Seat, Setup, Sql, start};
+use crate::engine::{Contender, Setup, Sql, start};
 use crate::error::SqlError;
 use crate::statements::Key;
 
@@ -24,7 +25,7 @@ const CHANGES: usize = 1024;
 
 /// This process's part in the roles of a group.
 #[derive(Debug)]
-pub struct Roles {
+pub struct SqlRoles {
     member: Sql,
     roles: Vec<Election>,
     changes: broadcast::Sender<RoleChange>,
@@ -40,7 +41,7 @@ pub struct RoleChange {
     pub mandate: Option<Mandate>,
 }
 
-impl Roles {
+impl SqlRoles {
     /// Joins a group of so many roles, numbered from zero. All members must say the same number.
     pub fn start(database: &Database, setup: Setup, count: u32) -> Result<Self, SqlError> {
         let Setup { group, label, config } = setup;
@@ -54,17 +55,17 @@ impl Roles {
         for role in (0..count).map(RoleId::new) {
             let config: Config = config.clone().with_part(Part::Role);
             let key = Key { group: group.clone(), role: Some(role) };
-            let seat = Seat {
+            let contender = Contender {
                 key,
                 label: label.clone(),
                 follows: Some(member.incarnation()),
                 tells: None,
             };
-            let election = start(database, seat, config)?;
+            let election = start(database, contender, config)?;
             watching.spawn(watch(role, election.clone(), changes.clone()));
             roles.push(election);
         }
-        Ok(Roles { member, roles, changes, _watching: watching })
+        Ok(SqlRoles { member, roles, changes, _watching: watching })
     }
 
     /// The member of the group: who leads it spreads the roles.

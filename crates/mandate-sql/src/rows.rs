@@ -4,22 +4,26 @@
 
 use std::time::Duration;
 
+use mandate_proto::election::RoleId;
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::registers::{
-    Control, Guarantee, Holder, Incarnation, MemberRow, Published, RoleId, Version,
+    ControlState, Holder, MemberRow, Published, SqlGuarantee, StayId, Version,
 };
 use mandate_proto::score::Score;
+use mandate_proto::value;
 
 use crate::batch::Value;
 use crate::error::Trouble;
 use crate::statements::reason_of;
 
 /// A control row, and what is written beside it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ControlRow {
-    pub(crate) control: Control,
+    pub(crate) control: ControlState,
     /// The lock that the leader's process holds, if it holds one.
     pub(crate) session: Option<i64>,
+    /// What a leader has published, and in which term: an earlier one perhaps.
+    pub(crate) value: Option<(Term, value::Value)>,
 }
 
 /// The control row that was read, if there is one.
@@ -29,7 +33,7 @@ pub(crate) fn control(rows: &[Vec<Value>]) -> Result<Option<ControlRow>, Trouble
     let member = |place, name| Ok::<_, Trouble>(row.optional(place, name)?.map(MemberId::new));
     let leader = match (member(3, "leader")?, row.optional(4, "incarnation")?) {
         (Some(member), Some(incarnation)) => {
-            Some(Holder { member, incarnation: Incarnation::new(incarnation) })
+            Some(Holder { member, incarnation: StayId::new(incarnation) })
         }
         (None, None) => None,
         _ => return Err(row.nonsense("leader and incarnation go together")),
@@ -40,10 +44,10 @@ pub(crate) fn control(rows: &[Vec<Value>]) -> Result<Option<ControlRow>, Trouble
     let term = Term::new(row.number(1, "term")?);
     // Of this very term: members of a version that does not know the column leave in it what was there.
     let guarantee = match row.optional(13, "fenced_term")?.map(Term::new) {
-        Some(fenced) if fenced == term => Guarantee::Fenced,
-        _ => Guarantee::Leased,
+        Some(fenced) if fenced == term => SqlGuarantee::Fenced,
+        _ => SqlGuarantee::Leased,
     };
-    let control = Control {
+    let control = ControlState {
         protocol: row.number(0, "protocol")?,
         version: Version { term, beat: row.number(2, "beat")? },
         leader,
@@ -56,7 +60,18 @@ pub(crate) fn control(rows: &[Vec<Value>]) -> Result<Option<ControlRow>, Trouble
         },
         preferred: member(11, "preferred")?,
     };
-    Ok(Some(ControlRow { control, session: row.optional(12, "session")? }))
+    let (session, value) = (row.optional(12, "session")?, published(row.cells));
+    Ok(Some(ControlRow { control, session, value }))
+}
+
+/// What a leader has published. What is no value decides nothing, and is not shown.
+fn published(cells: &[Value]) -> Option<(Term, value::Value)> {
+    match (cells.get(14)?, cells.get(15)?) {
+        (Value::Text(text), Value::Int(term)) => {
+            Some((Term::new(u64::try_from(*term).ok()?), value::Value::new(text).ok()?))
+        }
+        _ => None,
+    }
 }
 
 /// The rows of members.
@@ -69,7 +84,7 @@ pub(crate) fn member_row(cells: &[Value]) -> Result<MemberRow, Trouble> {
     Ok(MemberRow {
         holder: Holder {
             member: MemberId::new(row.number(0, "member")?),
-            incarnation: Incarnation::new(row.number(1, "incarnation")?),
+            incarnation: StayId::new(row.number(1, "incarnation")?),
         },
         counter: row.number(2, "counter")?,
         score: match row.cells.get(3) {
@@ -200,7 +215,7 @@ mod tests {
         assert!(error.reason.contains("lease_us is -1"), "{error:?}");
         cells[7] = Value::Int(1);
         assert_eq!(control(&[cells.clone()]).unwrap().unwrap().control.leader, None);
-        for (fenced, guarantee) in [(6, Guarantee::Leased), (7, Guarantee::Fenced)] {
+        for (fenced, guarantee) in [(6, SqlGuarantee::Leased), (7, SqlGuarantee::Fenced)] {
             cells[13] = Value::Int(fenced);
             let row = control(&[cells.clone()]).unwrap().unwrap().control;
             assert_eq!(row.published.guarantee, guarantee, "what is said of another term is void");

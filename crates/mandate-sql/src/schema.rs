@@ -6,13 +6,16 @@
 //! Version 2 has `fenced_term` in the control row: the term whose leader relies on terms alone. It is a term and no flag,
 //! because members of version 1 that still run leave it as it was.
 //!
+//! Version 3 has `leader_value` in it, what the leader has published, and `value_term`, the term that this belongs to: members of
+//! earlier versions that still run take over and leave both as they were, so that an old value is seen to be one.
+//!
 //! The functions come last, and elections do without them: TiDB, for one, has no procedures.
 
 use crate::batch::{Step, Value};
 use crate::fence::functions;
 
 /// Which tables these are. `mandate_schema` holds the number that was made last.
-pub const VERSION: i64 = 2;
+pub const VERSION: i64 = 3;
 
 /// Whom a control row with this role is about: the group itself.
 pub(crate) const GROUP_ROLE: i64 = -1;
@@ -26,6 +29,26 @@ pub enum Dialect {
     Postgres,
     /// MySQL and MariaDB.
     MySql,
+}
+
+impl Dialect {
+    /// Which databases, for messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Dialect::Sqlite => "SQLite",
+            Dialect::Postgres => "PostgreSQL",
+            Dialect::MySql => "MySQL or MariaDB",
+        }
+    }
+
+    /// The cargo feature that a build has it by.
+    pub(crate) fn feature(self) -> &'static str {
+        match self {
+            Dialect::Sqlite => "sqlite",
+            Dialect::Postgres => "postgres",
+            Dialect::MySql => "mysql",
+        }
+    }
 }
 
 /// Where MySQL keeps tables.
@@ -51,6 +74,7 @@ pub fn tables(dialect: Dialect, engine: Engine) -> Vec<String> {
             &format!("varchar({}) character set utf8mb4 collate utf8mb4_bin", crate::rows::MAX_TEXT)
         }
     };
+    let value = value_type(dialect);
     let (hot, cold) = match dialect {
         Dialect::Sqlite => (" without rowid", " without rowid"),
         Dialect::Postgres => (" with (fillfactor = 40)", ""),
@@ -67,7 +91,7 @@ pub fn tables(dialect: Dialect, engine: Engine) -> Vec<String> {
             "create table if not exists mandate_control (\n  group_name {name} not null,\n  role bigint not null,\n  \
              protocol bigint not null,\n  term bigint not null,\n  beat bigint not null,\n  leader bigint,\n  \
              incarnation bigint,\n  reason bigint not null,\n  round_us bigint not null,\n  lease_us bigint not null,\n  \
-             successor1 bigint,\n  successor2 bigint,\n  successor3 bigint,\n  preferred bigint,\n  session bigint,\n  fenced_term bigint,\n  \
+             successor1 bigint,\n  successor2 bigint,\n  successor3 bigint,\n  preferred bigint,\n  session bigint,\n  fenced_term bigint,\n  leader_value {value},\n  value_term bigint,\n  \
              primary key (group_name, role)\n){hot}"
         ),
         format!(
@@ -105,8 +129,21 @@ pub(crate) fn version(dialect: Dialect) -> String {
 }
 
 /// What makes tables of an older version into those of this one. Each fails where it was done before ([`is_done`]).
-pub(crate) const UPGRADES: [&str; 1] =
-    ["alter table mandate_control add column fenced_term bigint"];
+pub(crate) fn upgrades(dialect: Dialect) -> [String; 3] {
+    [
+        "alter table mandate_control add column fenced_term bigint".into(),
+        format!("alter table mandate_control add column leader_value {}", value_type(dialect)),
+        "alter table mandate_control add column value_term bigint".into(),
+    ]
+}
+
+/// Of a text of up to 4 KiB, beside the rows' hot numbers.
+fn value_type(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Sqlite | Dialect::Postgres => "text",
+        Dialect::MySql => "text character set utf8mb4 collate utf8mb4_bin",
+    }
+}
 
 /// Whether an upgrade failed because it was done before.
 pub(crate) fn is_done(reason: &str) -> bool {
@@ -116,8 +153,8 @@ pub(crate) fn is_done(reason: &str) -> bool {
 /// The same as a script, with what a role for members needs.
 pub fn script(dialect: Dialect) -> String {
     let mut script = String::from("-- Tables for elections: mandate sql init.\n");
-    for upgrade in UPGRADES {
-        script += &format!("-- If they are of version 1, first: {upgrade};\n");
+    for (upgrade, version) in upgrades(dialect).iter().zip(["1", "1 or 2", "1 or 2"]) {
+        script += &format!("-- If they are of version {version}, first: {upgrade};\n");
     }
     if dialect == Dialect::MySql {
         script += "-- On an NDB cluster, say `engine = ndbcluster` instead of `engine = InnoDB`.\n";

@@ -9,9 +9,10 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 
 use crate::batch::{Batch, Done};
+use crate::dbms::RawSession;
+use crate::durability;
 use crate::error::{NoConnection, Trouble};
 use crate::url::Address;
-use crate::{durability, mysql, postgres, sqlite};
 
 /// The least that a step may take: name resolution, TLS and a login on a busy server, or what is asked after it.
 const SHORTEST_BOUND: Duration = Duration::from_secs(10);
@@ -22,16 +23,9 @@ const LONGEST_BOUND: Duration = Duration::from_secs(60);
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Session {
-    kind: Kind,
+    raw: Box<dyn RawSession>,
     /// Why nobody may lead here, if so.
     unsafe_because: Option<String>,
-}
-
-#[derive(Debug)]
-enum Kind {
-    Sqlite(sqlite::Session),
-    Postgres(Box<postgres::Session>),
-    MySql(Box<mysql::Session>),
 }
 
 impl Session {
@@ -41,34 +35,13 @@ impl Session {
         patience: Duration,
         heard: broadcast::Sender<String>,
     ) -> Result<Self, NoConnection> {
-        let kind = match address {
-            Address::Sqlite(path) => {
-                let opening = sqlite::Session::open(path, patience);
-                Kind::Sqlite(within(bound(patience), opening).await?)
-            }
-            Address::Postgres(url) => {
-                let session = postgres::Session::open(url, patience, heard).await?;
-                Kind::Postgres(Box::new(session))
-            }
-            Address::MySql(url) => {
-                Kind::MySql(Box::new(mysql::Session::open(url, patience).await?))
-            }
-        };
-        let mut session = Session { kind, unsafe_because: None };
-        if !address.accepts_loss() && session.has_one_disk() {
+        let raw = address.dbms().connect(patience, heard).await?;
+        let mut session = Session { raw, unsafe_because: None };
+        if !address.dbms().accepts_loss() && session.raw.has_one_disk() {
             let asking = async { Ok(session.doubt(address).await) };
             session.unsafe_because = within(bound(patience), asking).await?;
         }
         Ok(session)
-    }
-
-    /// Whether what it acknowledges is kept by its own disk alone, as far as can be told.
-    fn has_one_disk(&self) -> bool {
-        match &self.kind {
-            Kind::Sqlite(_) => false,
-            Kind::Postgres(session) => session.is_original(),
-            Kind::MySql(session) => !session.is_replicated,
-        }
     }
 
     /// Asks whether it keeps what it acknowledges. Not every relative can tell: then nothing is known.
@@ -84,41 +57,27 @@ impl Session {
     }
 
     pub(crate) async fn run(&self, batch: Batch) -> Result<Vec<Done>, Trouble> {
-        match &self.kind {
-            Kind::Sqlite(session) => session.run(batch).await,
-            Kind::Postgres(session) => session.run(batch).await,
-            Kind::MySql(session) => session.run(batch).await,
-        }
+        self.raw.run(batch).await
     }
 
     /// Waits until the connection has ended by itself, where that shows.
     pub(crate) async fn ended(&self) {
-        match &self.kind {
-            Kind::Postgres(session) => session.ended().await,
-            Kind::Sqlite(_) | Kind::MySql(_) => std::future::pending().await,
-        }
+        self.raw.ended().await;
     }
 
     /// Hears when rows change, or no more. Nothing is heard where there are no notifications.
     pub(crate) async fn listen(&self, listen: bool) -> Result<(), Trouble> {
-        match &self.kind {
-            Kind::Postgres(session) if session.has_session() => session.listen(listen).await,
-            _ => Ok(()),
-        }
+        self.raw.listen(listen).await
     }
 
-    /// Whether nothing can ever be written here, whatever happens elsewhere: a standby may become a primary.
+    /// Whether nothing can ever be written here.
     pub(crate) fn is_read_only(&self) -> bool {
-        matches!(&self.kind, Kind::Sqlite(session) if session.is_read_only)
+        self.raw.is_read_only()
     }
 
     /// Whether a process can hold a lock whose end all others see.
     pub(crate) fn has_session_locks(&self) -> bool {
-        match &self.kind {
-            Kind::Sqlite(_) => false,
-            Kind::Postgres(session) => session.has_session(),
-            Kind::MySql(session) => !session.is_cluster,
-        }
+        self.raw.has_session_locks()
     }
 }
 

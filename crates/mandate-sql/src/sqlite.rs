@@ -6,17 +6,65 @@
 //! All that rests on memory which the processes share and on locks of the file, both of one host. On a network file system
 //! two hosts would each see a file of their own, and a leader each: such a file is refused.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+use mandate_proto::election::RoleId;
+use mandate_proto::identity::Term;
 use rusqlite::types::{Type, ValueRef};
-use rusqlite::{Connection, ErrorCode, OpenFlags, params_from_iter};
-use tokio::sync::oneshot;
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, params_from_iter};
+use tokio::sync::{broadcast, oneshot};
 
 use crate::batch::{self, Batch, Done, Step, Value};
-use crate::error::{NoConnection, Trouble};
+use crate::dbms::{Dbms, RawSession};
+use crate::engine::check_group;
+use crate::error::{NoConnection, SqlError, Trouble};
+use crate::fence::{RAISE, Refused, number, term_number};
 use crate::schema::{self, Dialect};
+use crate::session;
+use crate::url::{Address, wrong};
+
+/// Reads an address.
+pub(crate) fn parse(text: &str) -> Result<Address, SqlError> {
+    let path = text.strip_prefix("sqlite:").unwrap_or(text);
+    let path = path.strip_prefix("//").unwrap_or(path);
+    if path.is_empty() || path == ":memory:" {
+        let reason = "write a file, such as sqlite:./mandate.db: members share it";
+        return Err(wrong(text, reason.into()));
+    }
+    Ok(Address::Sqlite(path.into()))
+}
+
+impl Dbms for PathBuf {
+    fn dialect(&self) -> Dialect {
+        Dialect::Sqlite
+    }
+
+    fn url(&self) -> String {
+        format!("sqlite:{}", self.display())
+    }
+
+    fn shown(&self) -> String {
+        self.url()
+    }
+
+    fn through(&self, _host: &str, _port: u16) -> Address {
+        Address::Sqlite(self.clone())
+    }
+
+    fn connect(
+        &self,
+        patience: Duration,
+        _heard: broadcast::Sender<String>,
+    ) -> BoxFuture<'_, Result<Box<dyn RawSession>, NoConnection>> {
+        Box::pin(async move {
+            let opening = Session::open(self, patience);
+            Ok(Box::new(session::within(session::bound(patience), opening).await?) as _)
+        })
+    }
+}
 
 type Order = (Batch, oneshot::Sender<Result<Vec<Done>, Trouble>>);
 
@@ -25,7 +73,7 @@ type Order = (Batch, oneshot::Sender<Result<Vec<Done>, Trouble>>);
 pub(crate) struct Session {
     orders: mpsc::Sender<Order>,
     /// Nobody may write the file, or not this user.
-    pub(crate) is_read_only: bool,
+    is_read_only: bool,
 }
 
 impl Session {
@@ -49,11 +97,30 @@ impl Session {
         Ok(Session { orders, is_read_only })
     }
 
-    pub(crate) async fn run(&self, batch: Batch) -> Result<Vec<Done>, Trouble> {
+    async fn order(&self, batch: Batch) -> Result<Vec<Done>, Trouble> {
         let (done, told) = oneshot::channel();
         let gone = || Trouble::lost("the thread of the file ended");
         self.orders.send((batch, done)).map_err(|_| gone())?;
         told.await.map_err(|_| gone())?
+    }
+}
+
+impl RawSession for Session {
+    fn run(&self, batch: Batch) -> BoxFuture<'_, Result<Vec<Done>, Trouble>> {
+        Box::pin(self.order(batch))
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    /// Every connection of ours sets what matters.
+    fn has_one_disk(&self) -> bool {
+        false
+    }
+
+    fn has_session_locks(&self) -> bool {
+        false
     }
 }
 
@@ -81,8 +148,8 @@ fn open(path: &Path, patience: Duration) -> rusqlite::Result<Connection> {
         for statement in schema::tables(Dialect::Sqlite, schema::Engine::default()) {
             connection.execute_batch(&statement)?;
         }
-        for upgrade in schema::UPGRADES {
-            match connection.execute_batch(upgrade) {
+        for upgrade in schema::upgrades(Dialect::Sqlite) {
+            match connection.execute_batch(&upgrade) {
                 Err(error) if !schema::is_done(&error.to_string()) => return Err(error),
                 _ => {}
             }
@@ -117,7 +184,7 @@ fn refusal(path: &Path, error: &rusqlite::Error) -> NoConnection {
 
 /// Where a file lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ground {
+enum FileLocation {
     /// A disk of this host.
     Local,
     /// Nobody knows what is behind it: a folder of a virtual machine's host, say, or a file system in user space.
@@ -127,20 +194,20 @@ enum Ground {
 }
 
 /// By the numbers of statfs(2).
-fn ground(kind: u32) -> Ground {
+fn ground(kind: u32) -> FileLocation {
     match kind {
-        0x6969 => Ground::Network("NFS"),
-        0x517b | 0xff53_4d42 | 0xfe53_4d42 => Ground::Network("SMB"),
-        0x00c3_6400 => Ground::Network("CephFS"),
-        0x0bd0_0bd0 => Ground::Network("Lustre"),
-        0x4750_4653 => Ground::Network("GPFS"),
-        0x5346_414f | 0x6b41_4653 => Ground::Network("AFS"),
-        0x0116_1970 => Ground::Network("GFS2"),
-        0x7461_636f => Ground::Network("OCFS2"),
-        0x0102_1997 => Ground::Unknown("9P"),
-        0x6573_5546 => Ground::Unknown("FUSE"),
-        0x786f_4256 => Ground::Unknown("a shared folder of VirtualBox"),
-        _ => Ground::Local,
+        0x6969 => FileLocation::Network("NFS"),
+        0x517b | 0xff53_4d42 | 0xfe53_4d42 => FileLocation::Network("SMB"),
+        0x00c3_6400 => FileLocation::Network("CephFS"),
+        0x0bd0_0bd0 => FileLocation::Network("Lustre"),
+        0x4750_4653 => FileLocation::Network("GPFS"),
+        0x5346_414f | 0x6b41_4653 => FileLocation::Network("AFS"),
+        0x0116_1970 => FileLocation::Network("GFS2"),
+        0x7461_636f => FileLocation::Network("OCFS2"),
+        0x0102_1997 => FileLocation::Unknown("9P"),
+        0x6573_5546 => FileLocation::Unknown("FUSE"),
+        0x786f_4256 => FileLocation::Unknown("a shared folder of VirtualBox"),
+        _ => FileLocation::Local,
     }
 }
 
@@ -150,17 +217,17 @@ fn see_where(path: &Path) -> Result<(), NoConnection> {
     let looked_at = if path.exists() { path } else { directory };
     // What cannot be looked at is said when it is opened.
     #[cfg(target_os = "linux")]
-    let ground =
-        rustix::fs::statfs(looked_at).map_or(Ground::Local, |stat| ground(stat.f_type as u32));
+    let ground = rustix::fs::statfs(looked_at)
+        .map_or(FileLocation::Local, |stat| ground(stat.f_type as u32));
     #[cfg(not(target_os = "linux"))]
-    let ground = Ground::Local;
+    let ground = FileLocation::Local;
     judge(looked_at, ground)
 }
 
-fn judge(path: &Path, ground: Ground) -> Result<(), NoConnection> {
+fn judge(path: &Path, ground: FileLocation) -> Result<(), NoConnection> {
     match ground {
-        Ground::Local => Ok(()),
-        Ground::Unknown(what) => {
+        FileLocation::Local => Ok(()),
+        FileLocation::Unknown(what) => {
             tracing::warn!(
                 path = %path.display(),
                 "the file lies on {what}: members on different hosts would not see each other, and could lead at once. \
@@ -168,7 +235,7 @@ fn judge(path: &Path, ground: Ground) -> Result<(), NoConnection> {
             );
             Ok(())
         }
-        Ground::Network(what) => Err(NoConnection::lasting(format!(
+        FileLocation::Network(what) => Err(NoConnection::lasting(format!(
             "{} lies on {what}, a network file system: hosts that share the file would not see each other's writes in \
              time, and could lead at once. Use a file on a local disk for one host, or a server for several",
             path.display()
@@ -207,7 +274,7 @@ fn run(connection: &Connection, batch: &Batch) -> rusqlite::Result<Vec<Done>> {
 }
 
 fn carry_out(connection: &Connection, step: &Step) -> rusqlite::Result<Done> {
-    let mut prepared = connection.prepare_cached(&batch::sqlite(step.sql))?;
+    let mut prepared = connection.prepare_cached(&text(step.sql))?;
     let values = params_from_iter(step.values.iter().map(|value| match value {
         Value::Null => rusqlite::types::Value::Null,
         Value::Int(number) => rusqlite::types::Value::Integer(*number),
@@ -237,6 +304,12 @@ fn carry_out(connection: &Connection, step: &Step) -> rusqlite::Result<Done> {
     Ok(Done { changed: 0, rows })
 }
 
+/// A statement as SQLite writes it.
+fn text(sql: &str) -> String {
+    let text = batch::with_insert(sql, "insert into", " on conflict do nothing");
+    text.replace("::bigint", "").replace('$', "?")
+}
+
 /// What failed was rolled back: SQLite says so before it says anything else. Only where the disk failed it cannot
 /// be sure.
 fn trouble(error: rusqlite::Error) -> Trouble {
@@ -261,9 +334,40 @@ fn trouble(error: rusqlite::Error) -> Trouble {
     Trouble { reason, unknown: unsure, broken: gone, is_final: false }
 }
 
+/// Checks a term in a transaction of SQLite.
+pub fn fence(
+    transaction: &Transaction<'_>,
+    group: &str,
+    role: Option<RoleId>,
+    term: Term,
+) -> Result<(), Refused> {
+    check_group(group)?;
+    let failed = |error: rusqlite::Error| Refused::Database(error.to_string());
+    let values = (group, number(role), term_number(term));
+    if transaction.execute(RAISE, values).map_err(failed)? == 1 {
+        return Ok(());
+    }
+    let given = "select max(term) from mandate_control where group_name = ?1 and role = ?2";
+    let given: Option<i64> =
+        transaction.query_row(given, (group, number(role)), |row| row.get(0)).map_err(failed)?;
+    Err(match given {
+        None => Refused::UnknownGroup(group.to_owned()),
+        Some(given) if given < term_number(term) => Refused::UnknownTerm(term),
+        Some(_) => Refused::OldTerm(term),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_statement_is_written_as_sqlite_writes_it() {
+        assert_eq!(
+            text(batch::tests::example().sql),
+            "insert into t (a, b) select ?1, ?2 where ?3 is not distinct from c on conflict do nothing"
+        );
+    }
 
     #[test]
     fn a_file_on_a_network_is_refused_and_one_on_a_disk_is_not() {

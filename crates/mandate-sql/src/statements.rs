@@ -2,11 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
+use mandate_proto::election::RoleId;
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::registers::{
-    Answer, Guarantee, Holder, Incarnation, PROTOCOL, Published, Reason, RoleId, Statement,
+    DatabaseAnswer, Holder, PROTOCOL, Published, Reason, SqlGuarantee, Statement, StayId,
     Successors,
 };
+use mandate_proto::value;
 
 use crate::batch::{Batch, Done, Step, Value};
 use crate::error::Trouble;
@@ -95,9 +97,40 @@ pub(crate) fn reason_of(number: i64) -> Option<Reason> {
 fn read_control(key: &Key) -> Step {
     Step::new(
         "select protocol, term, beat, leader, incarnation, reason, round_us, lease_us, successor1, successor2, \
-         successor3, preferred, session, fenced_term from mandate_control where group_name = $1 and role = $2",
+         successor3, preferred, session, fenced_term, leader_value, value_term from mandate_control where group_name = $1 and role = $2",
         key.values(),
     )
+}
+
+const RENEW: &str = "update mandate_control set beat = beat + 1, round_us = $7, lease_us = $8, successor1 = $9, \
+     successor2 = $10, successor3 = $11, session = $12, fenced_term = $13 where group_name = $1 and role = $2 \
+     and term = $3 and beat = $4 and leader = $5 and incarnation = $6 and protocol = 1";
+
+/// The same, and what the leader publishes with its term.
+const RENEW_WITH_VALUE: &str = "update mandate_control set beat = beat + 1, round_us = $7, lease_us = $8, successor1 = $9, \
+     successor2 = $10, successor3 = $11, session = $12, fenced_term = $13, leader_value = $14, value_term = $3 \
+     where group_name = $1 and role = $2 \
+     and term = $3 and beat = $4 and leader = $5 and incarnation = $6 and protocol = 1";
+
+const TAKE: &str = "update mandate_control set term = $3, beat = 0, leader = $4, incarnation = $5, reason = $6, round_us = $7, \
+     lease_us = $8, successor1 = $9, successor2 = $10, successor3 = $11, session = $12, \
+     fenced_term = $17 where group_name = $1 and role = $2 and term = $13 and beat = $14 \
+     and leader is not distinct from $15 and incarnation is not distinct from $16 and protocol = 1 and not exists \
+     (select 1 from mandate_history h where h.group_name = $1 and h.role = $2 and h.term >= $3)";
+
+/// The same, and what the new leader publishes with its term.
+const TAKE_WITH_VALUE: &str = "update mandate_control set term = $3, beat = 0, leader = $4, incarnation = $5, reason = $6, round_us = $7, \
+     lease_us = $8, successor1 = $9, successor2 = $10, successor3 = $11, session = $12, \
+     fenced_term = $17, leader_value = $18, value_term = $3 where group_name = $1 and role = $2 and term = $13 and beat = $14 \
+     and leader is not distinct from $15 and incarnation is not distinct from $16 and protocol = 1 and not exists \
+     (select 1 from mandate_history h where h.group_name = $1 and h.role = $2 and h.term >= $3)";
+
+impl Step {
+    /// With what a leader publishes as its last value, if it does.
+    fn and(mut self, value: Option<&value::Value>) -> Self {
+        self.values.extend(value.map(|value| Value::from(value.as_str())));
+        self
+    }
 }
 
 /// What to send for a statement.
@@ -124,12 +157,10 @@ pub(crate) fn batch(key: &Key, statement: &Statement, extra: &Extra) -> Batch {
             beat.relaxed = true;
             Batch { steps: vec![beat, read_control(key)], atomic: false, announce: None }
         }
-        Statement::Renew { me, was, publish } => {
+        Statement::Renew { me, was, publish, value } => {
             let [one, two, three] = successors(&publish.successors);
             let renew = Step::durable(
-                "update mandate_control set beat = beat + 1, round_us = $7, lease_us = $8, successor1 = $9, \
-                 successor2 = $10, successor3 = $11, session = $12, fenced_term = $13 where group_name = $1 and role = $2 \
-                 and term = $3 and beat = $4 and leader = $5 and incarnation = $6 and protocol = 1",
+                if value.is_some() { RENEW_WITH_VALUE } else { RENEW },
                 key.with([
                     number(was.term.get()),
                     number(was.beat),
@@ -144,10 +175,12 @@ pub(crate) fn batch(key: &Key, statement: &Statement, extra: &Extra) -> Batch {
                     fenced_term(publish, was.term),
                 ]),
             );
+            let renew = renew.and(value.as_ref());
             Batch { steps: vec![renew, read_control(key)], atomic: false, announce: None }
         }
-        Statement::Takeover { me, was, of, term, reason, publish } => {
-            takeover(key, (*me, *term, *reason), (was.term, was.beat, *of), publish, extra)
+        Statement::Takeover { me, was, of, term, reason, publish, value } => {
+            let said = (publish, value.as_ref());
+            takeover(key, (*me, *term, *reason), (was.term, was.beat, *of), said, extra)
         }
         Statement::Vacate { me, was, reason, successors: list } => {
             let [one, two, three] = successors(list);
@@ -200,8 +233,8 @@ pub(crate) fn batch(key: &Key, statement: &Statement, extra: &Extra) -> Batch {
 /// The term, if its leader relies on terms alone.
 fn fenced_term(publish: &Published, term: Term) -> Value {
     match publish.guarantee {
-        Guarantee::Fenced => number(term.get()),
-        Guarantee::Leased => Value::Null,
+        SqlGuarantee::Fenced => number(term.get()),
+        SqlGuarantee::Leased => Value::Null,
     }
 }
 
@@ -267,15 +300,12 @@ fn takeover(
     key: &Key,
     (me, term, reason): (Holder, Term, Reason),
     (was_term, was_beat, of): (Term, u64, Option<Holder>),
-    publish: &Published,
+    (publish, value): (&Published, Option<&value::Value>),
     extra: &Extra,
 ) -> Batch {
     let [one, two, three] = successors(&publish.successors);
     let take = Step::durable(
-        "update mandate_control set term = $3, beat = 0, leader = $4, incarnation = $5, reason = $6, round_us = $7, \
-         lease_us = $8, successor1 = $9, successor2 = $10, successor3 = $11, session = $12, \
-         fenced_term = $17 where group_name = $1 and role = $2 and term = $13 and beat = $14 \
-         and leader is not distinct from $15 and incarnation is not distinct from $16 and protocol = 1",
+        if value.is_some() { TAKE_WITH_VALUE } else { TAKE },
         key.with([
             number(term.get()),
             member(me.member),
@@ -293,6 +323,16 @@ fn takeover(
             of.map_or(Value::Null, |of| number(of.incarnation.get())),
             fenced_term(publish, term),
         ]),
+    );
+    let take = take.and(value);
+    // A row that was put back behind the history is made again at the term that the history knows of: everyone waits for leases
+    // that may have been lost, and no term is given out twice.
+    let raise = Step::durable(
+        "update mandate_control set term = (select max(h.term) from mandate_history h where h.group_name = $1 and h.role = $2), \
+         beat = 0, leader = null, incarnation = null, session = null, reason = 0 where group_name = $1 and role = $2 \
+         and term = $4 and beat = $5 and protocol = 1 and exists \
+         (select 1 from mandate_history h where h.group_name = $1 and h.role = $2 and h.term >= $3)",
+        key.with([number(term.get()), number(was_term.get()), number(was_beat)]),
     );
     // Written if, and only if, the row is ours now.
     let history = Step::new(
@@ -314,7 +354,7 @@ fn takeover(
         "delete from mandate_history where group_name = $1 and role = $2 and term < $3",
         key.with([oldest.into()]),
     );
-    let steps = vec![take, history, forget, read_control(key)];
+    let steps = vec![take, raise, history, forget, read_control(key)];
     Batch { steps, atomic: true, announce: Some(key.group.clone()) }
 }
 
@@ -369,8 +409,16 @@ fn calendar_ms() -> i64 {
 /// What the database has answered, and the lock that the leader holds.
 #[derive(Debug)]
 pub(crate) struct Reply {
-    pub(crate) answer: Answer,
+    pub(crate) answer: DatabaseAnswer,
     pub(crate) row: Option<ControlRow>,
+}
+
+fn answered(changed: bool, row: Option<&ControlRow>) -> DatabaseAnswer {
+    DatabaseAnswer::Control {
+        changed,
+        row: row.map(|row| row.control),
+        value: row.and_then(|row| row.value.clone()),
+    }
 }
 
 /// What the results of a statement's batch mean.
@@ -381,33 +429,34 @@ pub(crate) fn reply(statement: &Statement, done: Vec<Done>) -> Result<Reply, Tro
     match statement {
         Statement::Look => {
             let row = rows::control(last)?;
-            let answer = Answer::Control { changed: false, row: row.map(|row| row.control) };
-            Ok(Reply { answer, row })
+            Ok(Reply { answer: answered(false, row.as_ref()), row })
         }
         Statement::Heartbeat { .. }
         | Statement::Renew { .. }
         | Statement::Takeover { .. }
         | Statement::Vacate { .. } => {
             let row = rows::control(last)?;
-            let answer = Answer::Control { changed: first > 0, row: row.map(|row| row.control) };
-            Ok(Reply { answer, row })
+            Ok(Reply { answer: answered(first > 0, row.as_ref()), row })
         }
         Statement::Join { .. } => {
             let number = done.iter().rev().nth(1).and_then(|done| done.rows.first()?.first());
             let (Some(Value::Int(number)), Some(row)) = (number, rows::control(last)?) else {
                 return Err(Trouble::refused("what was written on joining is not there"));
             };
-            let incarnation = Incarnation::new(number.unsigned_abs());
-            let answer = Answer::Joined { incarnation, row: row.control };
+            let incarnation = StayId::new(number.unsigned_abs());
+            let value = row.value.clone();
+            let answer = DatabaseAnswer::Joined { incarnation, row: row.control, value };
             Ok(Reply { answer, row: Some(row) })
         }
-        Statement::Leave { .. } | Statement::Evict { .. } => plain(Answer::Written(first > 0)),
+        Statement::Leave { .. } | Statement::Evict { .. } => {
+            plain(DatabaseAnswer::Written(first > 0))
+        }
         Statement::Prefer { .. } => {
             let is_written = |done: &[Done]| done[0].changed + done[1].changed > 0;
-            plain(Answer::Written(done.chunks_exact(PREFERENCE).all(is_written)))
+            plain(DatabaseAnswer::Written(done.chunks_exact(PREFERENCE).all(is_written)))
         }
-        Statement::Sweep { .. } => plain(Answer::Members(rows::members(last)?)),
-        Statement::ReadRoles => plain(Answer::Roles(rows::roles(last)?)),
+        Statement::Sweep { .. } => plain(DatabaseAnswer::Members(rows::members(last)?)),
+        Statement::ReadRoles => plain(DatabaseAnswer::Roles(rows::roles(last)?)),
     }
 }
 

@@ -5,11 +5,14 @@ mod connecting;
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
+use mandate_proto::election::RoleId;
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::registers::{
-    Answer, Config, Control, Guarantee, Holder, Published, Reason, RoleId, Statement, Version,
+    Config, ControlState, DatabaseAnswer, Holder, Published, Reason, SqlGuarantee, Statement,
+    Version,
 };
 use mandate_proto::score::Score;
+use mandate_proto::value::Value as LeaderValue;
 use mandate_servers::Server;
 use mandate_servers::mariadb::{MariaDb, MariaDbConfig};
 use mandate_servers::postgres::{Postgres, PostgresConfig};
@@ -51,7 +54,7 @@ impl Table {
         Table { database, key: Key { group: group.into(), role: None } }
     }
 
-    async fn ask(&self, statement: Statement) -> Answer {
+    async fn ask(&self, statement: Statement) -> DatabaseAnswer {
         let extra = Extra { session: Some(77), label: "it's \"me\"".into() };
         self.database.execute(&self.key, &statement, &extra).await.unwrap().answer
     }
@@ -67,18 +70,18 @@ impl Table {
         member: MemberId,
         score: Option<Score>,
         floor: Term,
-    ) -> (Holder, Control) {
+    ) -> (Holder, ControlState) {
         let was_evicted = member.get() == 9;
         let join = Statement::Join { member, score, was_evicted, first: publish(&[]), floor };
-        let Answer::Joined { incarnation, row } = self.ask(join).await else {
+        let DatabaseAnswer::Joined { incarnation, row, .. } = self.ask(join).await else {
             panic!("not joined")
         };
         (Holder { member, incarnation }, row)
     }
 
-    async fn control(&self, statement: Statement) -> (bool, Control) {
+    async fn control(&self, statement: Statement) -> (bool, ControlState) {
         match self.ask(statement).await {
-            Answer::Control { changed, row } => (changed, row.unwrap()),
+            DatabaseAnswer::Control { changed, row, .. } => (changed, row.unwrap()),
             other => panic!("{other:?}"),
         }
     }
@@ -89,13 +92,57 @@ fn publish(successors: &[u32]) -> Published {
         successors: successors.iter().copied().map(MemberId::new).collect(),
         round: Duration::from_millis(100),
         lease: Duration::from_millis(125),
-        guarantee: Guarantee::Leased,
+        guarantee: SqlGuarantee::Leased,
     }
 }
 
 fn takeover(me: Holder, was: Version, of: Option<Holder>, term: u64) -> Statement {
     let (term, reason) = (Term::new(term), Reason::Silence);
-    Statement::Takeover { me, was, of, term, reason, publish: publish(&[2, 3]) }
+    let (publish, value) = (publish(&[2, 3]), None);
+    Statement::Takeover { me, was, of, term, reason, publish, value }
+}
+
+/// The longest value, of letters that take most room: what a column may not be able to hold.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_value_is_in_the_row_with_its_term_and_written_only_by_who_leads() {
+    let directory = tempfile::tempdir().unwrap();
+    let value = |text: &str| LeaderValue::new(text).unwrap();
+    for address in addresses(&directory) {
+        let table = Table::open(&address, "values").await;
+        let (one, two) = (table.join(1, None).await, table.join(2, None).await);
+        let shown = async |statement| match table.ask(statement).await {
+            DatabaseAnswer::Control { changed, value, .. } => (changed, value),
+            other => panic!("{other:?}"),
+        };
+        let longest = value(&"\u{1F600}".repeat(1024));
+        let mut take = takeover(one, Version::default(), None, 1);
+        if let Statement::Takeover { value, .. } = &mut take {
+            *value = Some(longest.clone());
+        }
+        let first = Some((Term::new(1), longest));
+        assert_eq!(shown(take).await, (true, first.clone()), "{address}");
+        let was = Version { term: Term::new(1), beat: 0 };
+        let renew = |me, was, value| Statement::Renew { me, was, publish: publish(&[2]), value };
+        assert_eq!(
+            shown(renew(two, was, Some(value("x")))).await,
+            (false, first.clone()),
+            "{address}"
+        );
+        assert_eq!(shown(renew(one, was, None)).await, (true, first), "{address}: it stays");
+        let was = Version { beat: 1, ..was };
+        let second = Some((Term::new(1), value("it's\n\"second\"")));
+        let text = second.as_ref().map(|(_, value)| value.clone());
+        assert_eq!(shown(renew(one, was, text)).await, (true, second.clone()), "{address}");
+        let standing = table.database.standing("values").await.unwrap().unwrap();
+        assert_eq!(standing.value, second.as_ref().map(|(_, value)| value.clone()), "{address}");
+        // The next publishes nothing, as a member of an earlier version does not: what stays is of term 1.
+        let was = Version { beat: 2, ..was };
+        assert_eq!(shown(takeover(two, was, Some(one), 2)).await, (true, second), "{address}");
+        let standing = table.database.standing("values").await.unwrap().unwrap();
+        assert_eq!(standing.value, None, "{address}");
+        let late = renew(one, Version { beat: 2, ..was }, Some(value("late")));
+        assert!(!shown(late).await.0, "{address}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -103,7 +150,10 @@ async fn the_control_row_is_written_only_by_whoever_names_its_state() {
     let directory = tempfile::tempdir().unwrap();
     for address in addresses(&directory) {
         let table = Table::open(&address, "control").await;
-        assert_eq!(table.ask(Statement::Look).await, Answer::Control { changed: false, row: None });
+        assert_eq!(
+            table.ask(Statement::Look).await,
+            DatabaseAnswer::Control { changed: false, row: None, value: None }
+        );
         let (one, two) = (table.join(1, Some(0.5)).await, table.join(2, None).await);
         assert!(two.incarnation > one.incarnation);
         let (_, row) = table.control(Statement::Look).await;
@@ -120,11 +170,12 @@ async fn the_control_row_is_written_only_by_whoever_names_its_state() {
         let (changed, _) = table.control(takeover(two, version, None, 2)).await;
         assert!(!changed, "{address}: somebody leads");
 
-        let renew = |me, was| Statement::Renew { me, was, publish: publish(&[2]) };
+        let renew = |me, was| Statement::Renew { me, was, publish: publish(&[2]), value: None };
         let (changed, row) = table.control(renew(one, version)).await;
         assert!(changed && row.version.beat == 1 && row.published == publish(&[2]), "{address}");
-        let fenced = Published { guarantee: Guarantee::Fenced, ..publish(&[2]) };
-        let renewed = Statement::Renew { me: one, was: row.version, publish: fenced };
+        let fenced = Published { guarantee: SqlGuarantee::Fenced, ..publish(&[2]) };
+        let (me, was, value) = (one, row.version, None);
+        let renewed = Statement::Renew { me, was, publish: fenced, value };
         let (changed, row) = table.control(renewed).await;
         assert!(changed && row.published == fenced, "{address}: what the leader relies on");
         let (changed, _) = table.control(renew(one, version)).await;
@@ -160,22 +211,30 @@ async fn members_join_beat_are_swept_and_evicted_by_the_counter_that_stood_still
         let score = Some(Score::new(&[2.0]).unwrap());
         let (changed, _) = table.control(Statement::Heartbeat { me: one, score }).await;
         assert!(changed, "{address}");
-        let Answer::Members(mut rows) = table.ask(Statement::Sweep { limit: 10 }).await else {
+        let DatabaseAnswer::Members(mut rows) = table.ask(Statement::Sweep { limit: 10 }).await
+        else {
             panic!("no rows")
         };
         rows.sort_by_key(|row| row.holder);
         assert_eq!((rows[0].holder, rows[0].counter, rows[0].score), (one, 1, score), "{address}");
         assert_eq!((rows[1].holder, rows[1].was_evicted, rows[1].score), (nine, true, None));
         let evict = |counter| Statement::Evict { holder: one, counter };
-        assert_eq!(table.ask(evict(0)).await, Answer::Written(false), "{address}: it has beaten");
-        assert_eq!(table.ask(evict(1)).await, Answer::Written(true));
+        assert_eq!(
+            table.ask(evict(0)).await,
+            DatabaseAnswer::Written(false),
+            "{address}: it has beaten"
+        );
+        assert_eq!(table.ask(evict(1)).await, DatabaseAnswer::Written(true));
         let (changed, _) = table.control(Statement::Heartbeat { me: one, score: None }).await;
         assert!(!changed, "{address}: it is out");
         let again = table.join(9, None).await;
         assert!(again.incarnation > nine.incarnation, "{address}");
-        assert_eq!(table.ask(Statement::Leave { me: nine }).await, Answer::Written(false));
-        assert_eq!(table.ask(Statement::Leave { me: again }).await, Answer::Written(true));
-        assert_eq!(table.ask(Statement::Sweep { limit: 10 }).await, Answer::Members(Vec::new()));
+        assert_eq!(table.ask(Statement::Leave { me: nine }).await, DatabaseAnswer::Written(false));
+        assert_eq!(table.ask(Statement::Leave { me: again }).await, DatabaseAnswer::Written(true));
+        assert_eq!(
+            table.ask(Statement::Sweep { limit: 10 }).await,
+            DatabaseAnswer::Members(Vec::new())
+        );
     }
 }
 
@@ -188,12 +247,14 @@ async fn roles_are_preferred_by_the_leader_of_the_group_alone() {
         table.control(takeover(one, Version::default(), None, 4)).await;
         let changes = [(0, 1), (7, 2)].map(|(role, id)| (RoleId::new(role), MemberId::new(id)));
         let prefer = |term| Statement::Prefer { term: Term::new(term), changes: changes.into() };
-        assert_eq!(table.ask(prefer(3)).await, Answer::Written(false), "{address}");
-        assert_eq!(table.ask(Statement::ReadRoles).await, Answer::Roles(Vec::new()));
+        assert_eq!(table.ask(prefer(3)).await, DatabaseAnswer::Written(false), "{address}");
+        assert_eq!(table.ask(Statement::ReadRoles).await, DatabaseAnswer::Roles(Vec::new()));
         for _ in 0..2 {
-            assert_eq!(table.ask(prefer(4)).await, Answer::Written(true), "{address}");
+            assert_eq!(table.ask(prefer(4)).await, DatabaseAnswer::Written(true), "{address}");
         }
-        let Answer::Roles(mut roles) = table.ask(Statement::ReadRoles).await else { panic!() };
+        let DatabaseAnswer::Roles(mut roles) = table.ask(Statement::ReadRoles).await else {
+            panic!()
+        };
         roles.sort_unstable();
         assert_eq!(roles, changes);
         let key = Key { role: Some(RoleId::new(7)), ..table.key.clone() };

@@ -3,20 +3,15 @@
 //! The line may hold a password. Whatever is shown of it, by any way, is shown without: an address that was understood has
 //! its secrets replaced, and of a text that was not understood nothing is repeated that could be one.
 
+#[cfg(feature = "sqlite")]
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use url::Url;
-
-use crate::durability;
+use crate::dbms::Dbms;
 use crate::error::SqlError;
-use crate::postgres::parameters::ENCODE;
+#[cfg(feature = "postgres")]
 pub use crate::postgres::parameters::Parameters;
-use crate::postgres::target::{Surroundings, names_database};
 use crate::schema::Dialect;
-
-/// Parameters of MySQL addresses whose values nobody is to see.
-const MYSQL_SECRETS: [&str; 3] = ["password", "pass", "pwd"];
 
 /// The address of a database.
 ///
@@ -30,84 +25,58 @@ const MYSQL_SECRETS: [&str; 3] = ["password", "pass", "pwd"];
 /// disk (`fsync = off`, `innodb_flush_log_at_trx_commit` other than 1).
 ///
 /// It may hold a password, and is shown without.
+///
+/// Each variant is there if its cargo feature is on: `sqlite`, `postgres`, `mysql`.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Address {
     /// A file of SQLite.
+    #[cfg(feature = "sqlite")]
     Sqlite(PathBuf),
     /// PostgreSQL, or what speaks its protocol.
+    #[cfg(feature = "postgres")]
     Postgres(Box<Parameters>),
     /// MySQL, MariaDB, or what speaks their protocol.
-    MySql(Box<Url>),
+    #[cfg(feature = "mysql")]
+    MySql(Box<url::Url>),
 }
 
 impl Address {
+    pub(crate) fn dbms(&self) -> &dyn Dbms {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Address::Sqlite(path) => path,
+            #[cfg(feature = "postgres")]
+            Address::Postgres(parameters) => &**parameters,
+            #[cfg(feature = "mysql")]
+            Address::MySql(url) => &**url,
+        }
+    }
+
     /// The whole of it, with its password: what another process needs to find the same database, and nobody else
     /// should read.
     pub fn url(&self) -> String {
-        match self {
-            Address::Sqlite(path) => format!("sqlite:{}", path.display()),
-            Address::Postgres(parameters) => parameters.as_str().to_owned(),
-            Address::MySql(url) => url.to_string(),
-        }
+        self.dbms().url()
     }
 
     /// What kind of database it is, for messages.
     pub fn kind(&self) -> &'static str {
-        match self {
-            Address::Sqlite(_) => "SQLite",
-            Address::Postgres(_) => "PostgreSQL",
-            Address::MySql(_) => "MySQL or MariaDB",
-        }
+        self.dialect().name()
     }
 
-    pub(crate) fn dialect(&self) -> Dialect {
-        match self {
-            Address::Sqlite(_) => Dialect::Sqlite,
-            Address::Postgres(_) => Dialect::Postgres,
-            Address::MySql(_) => Dialect::MySql,
-        }
-    }
-
-    /// Whether it says that members may lead although a crash of the server can undo what it has acknowledged.
-    pub(crate) fn accepts_loss(&self) -> bool {
-        match self {
-            Address::Sqlite(_) => false,
-            Address::Postgres(parameters) => {
-                parameters.get(durability::PARAMETER) == Some(durability::ACCEPTED)
-            }
-            Address::MySql(url) => url.query_pairs().any(|(name, value)| {
-                name == durability::PARAMETER && value == durability::ACCEPTED
-            }),
-        }
+    /// What its statements are written in.
+    pub fn dialect(&self) -> Dialect {
+        self.dbms().dialect()
     }
 
     /// The host and port that it names, if it names one host.
     pub fn host_and_port(&self) -> Option<(String, u16)> {
-        match self {
-            Address::Sqlite(_) => None,
-            Address::Postgres(parameters) => {
-                let host = parameters.get("host").filter(|host| !host.contains([',', '/']))?;
-                let port = parameters.get("port").map_or(Some(5432), |port| port.parse().ok())?;
-                Some((host.to_owned(), port))
-            }
-            Address::MySql(url) => Some((url.host_str()?.to_owned(), url.port().unwrap_or(3306))),
-        }
+        self.dbms().host_and_port()
     }
 
     /// The same database, reached through another host and port: a relay, say. A file stays what it is.
     pub fn through(&self, host: &str, port: u16) -> Self {
-        match self {
-            Address::Sqlite(path) => Address::Sqlite(path.clone()),
-            Address::Postgres(parameters) => {
-                Address::Postgres(Box::new(parameters.through(host, port)))
-            }
-            Address::MySql(url) => {
-                let mut url = url.clone();
-                let _ = url.set_host(Some(host));
-                let _ = url.set_port(Some(port));
-                Address::MySql(url)
-            }
-        }
+        self.dbms().through(host, port)
     }
 }
 
@@ -115,62 +84,46 @@ impl FromStr for Address {
     type Err = SqlError;
 
     fn from_str(text: &str) -> Result<Self, SqlError> {
-        let wrong = |reason: String| SqlError::Address { url: harmless(text), reason };
-        if let Some(path) = text.strip_prefix("sqlite:") {
-            let path = path.strip_prefix("//").unwrap_or(path);
-            if path.is_empty() || path == ":memory:" {
-                let reason = "write a file, such as sqlite:./mandate.db: members share it";
-                return Err(wrong(reason.into()));
-            }
-            return Ok(Address::Sqlite(path.into()));
+        if text.starts_with("sqlite:") {
+            return read(Dialect::Sqlite, text);
         }
         let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
         match scheme.as_deref() {
-            Some("postgres" | "postgresql") => postgres(Parameters::from_url(text).map_err(wrong)?),
-            Some("mysql" | "mariadb") => mysql(text).map_err(wrong),
-            None if Parameters::are_pairs(text) => {
-                postgres(Parameters::from_pairs(text).map_err(wrong)?)
-            }
+            Some("postgres" | "postgresql") => read(Dialect::Postgres, text),
+            Some("mysql" | "mariadb") => read(Dialect::MySql, text),
+            #[cfg(feature = "postgres")]
+            None if Parameters::are_pairs(text) => read(Dialect::Postgres, text),
             None if looks_like_file(text) => {
-                Err(wrong(format!("to elect on a file of SQLite, write sqlite:{text}")))
+                Err(wrong(text, format!("to elect on a file of SQLite, write sqlite:{text}")))
             }
-            _ => Err(wrong("it must begin with sqlite:, postgres:// or mysql://".into())),
+            _ => Err(wrong(text, "it must begin with sqlite:, postgres:// or mysql://".into())),
         }
     }
 }
 
-fn postgres(parameters: Parameters) -> Result<Address, SqlError> {
-    let is_named = names_database(&parameters, &Surroundings::own());
-    let address = Address::Postgres(Box::new(parameters));
-    match is_named {
-        true => Ok(address),
-        false => Err(unnamed(&address)),
+/// Reads an address of this database, if this build has it.
+fn read(dialect: Dialect, text: &str) -> Result<Address, SqlError> {
+    match dialect {
+        #[cfg(feature = "sqlite")]
+        Dialect::Sqlite => crate::sqlite::parse(text),
+        #[cfg(feature = "postgres")]
+        Dialect::Postgres => crate::postgres::address::parse(text),
+        #[cfg(feature = "mysql")]
+        Dialect::MySql => crate::mysql::address::parse(text),
+        #[allow(unreachable_patterns)] // Where all of them are on.
+        _ => {
+            let (name, feature) = (dialect.name(), dialect.feature());
+            Err(wrong(
+                text,
+                format!("this build has no {name}: build with the feature `{feature}`"),
+            ))
+        }
     }
 }
 
-fn mysql(text: &str) -> Result<Address, String> {
-    // The scheme of a URL of this kind cannot be changed in place.
-    let (_, rest) = text.split_once("://").unwrap_or(("", text));
-    let url =
-        Url::parse(&format!("mysql://{rest}")).map_err(|error| format!("{error}; {ENCODE}"))?;
-    // A slash in a password cuts the text in the wrong place.
-    if url.path().contains('@')
-        || url.query().is_some_and(|query| query.contains('@'))
-        || url.fragment().is_some()
-    {
-        return Err(format!("it cannot be split into its parts: {ENCODE}"));
-    }
-    let address = Address::MySql(Box::new(url.clone()));
-    if url.path().len() < 2 {
-        return Err("name the database, as in HOST:PORT/DATABASE".into());
-    }
-    crate::mysql::options(&url)?;
-    Ok(address)
-}
-
-fn unnamed(address: &Address) -> SqlError {
-    let reason = "name the database, as in HOST:PORT/DATABASE";
-    SqlError::Address { url: address.to_string(), reason: reason.into() }
+/// What is wrong with an address, without the secrets in it.
+pub(crate) fn wrong(text: &str, reason: String) -> SqlError {
+    SqlError::Address { url: harmless(text), reason }
 }
 
 /// Whether somebody has named a file and no more.
@@ -199,26 +152,8 @@ fn harmless(text: &str) -> String {
 
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Address::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
-            Address::Postgres(parameters) => write!(f, "{parameters}"),
-            Address::MySql(url) => write!(f, "{}", without_secrets(url)),
-        }
+        f.write_str(&self.dbms().shown())
     }
-}
-
-fn without_secrets(url: &Url) -> Url {
-    let mut shown = url.clone();
-    if shown.password().is_some() {
-        let _ = shown.set_password(Some("..."));
-    }
-    if url.query().is_some() {
-        shown.query_pairs_mut().clear().extend_pairs(url.query_pairs().map(|(name, value)| {
-            let is_secret = MYSQL_SECRETS.contains(&name.to_ascii_lowercase().as_str());
-            (name, if is_secret { "...".into() } else { value })
-        }));
-    }
-    shown
 }
 
 impl std::fmt::Debug for Address {
@@ -227,7 +162,38 @@ impl std::fmt::Debug for Address {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(all(feature = "sqlite", feature = "postgres", feature = "mysql"))))]
+mod tests_of_fewer {
+    use super::*;
+
+    #[test]
+    fn a_database_that_this_build_does_not_have_is_refused_with_its_feature() {
+        for (text, is_there, expected) in [
+            ("sqlite:m.db", cfg!(feature = "sqlite"), "no SQLite: build with the feature `sqlite`"),
+            (
+                "postgres://u:secret@h/d",
+                cfg!(feature = "postgres"),
+                "no PostgreSQL: build with the feature `postgres`",
+            ),
+            (
+                "mysql://u:secret@h/d",
+                cfg!(feature = "mysql"),
+                "no MySQL or MariaDB: build with the feature `mysql`",
+            ),
+        ] {
+            match text.parse::<Address>() {
+                Ok(address) => assert!(is_there, "{address}"),
+                Err(error) => {
+                    assert!(!is_there && error.is_final(), "{error}");
+                    let error = error.to_string();
+                    assert!(error.contains(expected) && !error.contains("secret"), "{error}");
+                }
+            }
+        }
+    }
+}
+
+#[cfg(all(test, feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod tests {
     use proptest::prelude::*;
 

@@ -1,7 +1,7 @@
 //! What an operator should know of, in the log: whoever runs a member sees it, also where nobody listens to its events.
 
 use mandate_proto::identity::Term;
-use mandate_proto::registers::{Config, Control, Event, Guarantee, Part};
+use mandate_proto::registers::{Config, ControlState, Event, Part, SqlGuarantee};
 
 /// Logs an event that an operator should know of.
 pub(crate) fn log(event: &Event, config: &Config) {
@@ -14,7 +14,7 @@ pub(crate) fn log(event: &Event, config: &Config) {
                 to,
                 ?pause,
                 "the control row went back: a backup was put back, a standby promoted too early, or rows were removed. \
-                 Waiting for leases that may have been lost. Terms that no living member saw may be given out again: if \
+                 Waiting for leases that may have been lost. Terms that the history has lost, too, may be given out again: if \
                  you know how far they had come, run `mandate sql raise`"
             );
         }
@@ -34,10 +34,10 @@ pub(crate) fn log(event: &Event, config: &Config) {
     }
 }
 
-fn guarantee_name(guarantee: Guarantee) -> &'static str {
+fn guarantee_name(guarantee: SqlGuarantee) -> &'static str {
     match guarantee {
-        Guarantee::Fenced => "fenced",
-        Guarantee::Leased => "leased",
+        SqlGuarantee::Fenced => "fenced",
+        SqlGuarantee::Leased => "leased",
     }
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Dictated(Option<Term>);
 
 impl Dictated {
     /// Logs, once for each term, that the lease in the row is longer than this member's own could become.
-    pub(crate) fn check(&mut self, row: &Control, config: &Config) {
+    pub(crate) fn check(&mut self, row: &ControlState, config: &Config) {
         let Some(leader) = row.leader.filter(|leader| leader.member != config.me()) else { return };
         let is_long = row.published.lease > config.longest_lease();
         if is_long && config.part() != Part::Observer && self.0 != Some(row.version.term) {

@@ -2,23 +2,24 @@
 
 use std::time::{Duration, Instant};
 
+use mandate_proto::election::RoleId;
 use mandate_proto::identity::MemberId;
-use mandate_proto::registers::{Config, RoleId};
-use mandate_sql::{Database, Roles, Setup};
+use mandate_proto::registers::Config;
+use mandate_sql::{Database, Setup, SqlRoles};
 
 const ROLES: u32 = 9;
 
-async fn start(directory: &tempfile::TempDir, id: u32) -> Roles {
+async fn start(directory: &tempfile::TempDir, id: u32) -> SqlRoles {
     let config = Config::new(MemberId::new(id), Duration::from_millis(400)).unwrap();
     let address = format!("sqlite:{}", directory.path().join("m.db").display());
     let database = Database::open(&address.parse().unwrap(), config.round()).await.unwrap();
     let setup = Setup { group: "roles".into(), label: format!("p{id}"), config };
-    Roles::start(&database, setup, ROLES).unwrap()
+    SqlRoles::start(&database, setup, ROLES).unwrap()
 }
 
 /// How many roles each leads. Of two mandates that held at one instant the first would still hold when the second was
 /// read.
-fn loads(members: &[Roles]) -> Vec<usize> {
+fn loads(members: &[SqlRoles]) -> Vec<usize> {
     for role in (0..ROLES).map(RoleId::new) {
         let held: Vec<_> = members.iter().filter_map(|member| member.mandate(role)).collect();
         let both = held.len() > 1 && held.iter().all(|mandate| mandate.check());
@@ -27,7 +28,7 @@ fn loads(members: &[Roles]) -> Vec<usize> {
     members.iter().map(|member| member.owned().len()).collect()
 }
 
-async fn until(members: &[Roles], what: &str, expected: &[usize]) {
+async fn until(members: &[SqlRoles], what: &str, expected: &[usize]) {
     let began = Instant::now();
     loop {
         let mut loads = loads(members);

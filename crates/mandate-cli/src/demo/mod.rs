@@ -1,7 +1,7 @@
 //! `mandate demo`: five real members on this host, and somebody who strikes them.
 //!
-//! The members are processes of this program (`cast`), the network between them is slow as the wide area is and can
-//! be cut (`mandate_lab::relay`), and what befalls them comes from keys (`keys`), from buttons on a page (`playbill`) or from a
+//! The members are processes of this program (`processes`), the network between them is slow as the wide area is and can
+//! be cut (`crate::relay`), and what befalls them comes from keys (`keys`), from buttons on a page (`demo_page`) or from a
 //! script (`script`). A simulation would be smoother; that these are processes which one can also see with `ps`, ask
 //! with `mandate status` and kill by hand is the point.
 
@@ -9,7 +9,6 @@ use std::io::IsTerminal;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::interval;
@@ -18,17 +17,18 @@ use crate::args::positive_duration;
 use crate::exit::Exit;
 use crate::node::serve::Door;
 use crate::output::{self, Format};
+use crate::program_runtime::block_on;
 
-mod cast;
+mod controller;
+mod demo_page;
 mod keys;
-mod playbill;
+mod processes;
 mod script;
-mod stage;
 mod watcher;
 
-use cast::Cast;
+use controller::DemoController;
 use keys::Keys;
-use stage::Stage;
+use processes::DemoProcesses;
 
 /// How long the script takes where nobody says.
 const LENGTH: Duration = Duration::from_secs(30);
@@ -50,24 +50,20 @@ pub(crate) struct DemoArgs {
 }
 
 pub(crate) fn run(args: &DemoArgs, format: Format) -> anyhow::Result<Exit> {
-    let runtime = tokio::runtime::Runtime::new().context("could not start")?;
-    let played = runtime.block_on(play(args, format));
-    // Threads that ask members which are gone by now are not waited for.
-    runtime.shutdown_background();
-    played
+    block_on(play(args, format))
 }
 
 async fn play(args: &DemoArgs, format: Format) -> anyhow::Result<Exit> {
     let is_interactive = args.length.is_none() && std::io::stdin().is_terminal();
     let (said, lines) = mpsc::unbounded_channel();
-    let mut cast = Cast::prepare(said).await?;
+    let mut cast = DemoProcesses::prepare(said).await?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, args.port));
     let door = Door::open(address, None).await?;
     let page = door.url()?;
     let (ordered, orders) = mpsc::channel(64);
     cast.start_all()?;
-    let mut stage = Stage::new(cast, format);
-    tokio::spawn(door.serve(playbill::router(stage.scene(), ordered.clone())));
+    let mut stage = DemoController::new(cast, format);
+    tokio::spawn(door.serve(demo_page::router(stage.scene(), ordered.clone())));
     if format == Format::Text {
         output::print(
             "Five real members on this host, with the distances of a small world between them.",
@@ -98,9 +94,9 @@ async fn play(args: &DemoArgs, format: Format) -> anyhow::Result<Exit> {
 
 /// Runs until the script is through, or somebody ends it.
 async fn perform(
-    stage: &mut Stage,
-    mut lines: mpsc::UnboundedReceiver<cast::Line>,
-    mut orders: mpsc::Receiver<stage::Order>,
+    stage: &mut DemoController,
+    mut lines: mpsc::UnboundedReceiver<processes::Line>,
+    mut orders: mpsc::Receiver<controller::Order>,
     mut keys: mpsc::UnboundedReceiver<char>,
     script: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
@@ -114,9 +110,9 @@ async fn perform(
             Some(line) = lines.recv() => stage.hear(&line)?,
             Some(order) = orders.recv() => stage.obey(order).await?,
             Some(key) = keys.recv() => match stage.press(key) {
-                stage::Pressed::Nothing => {}
-                stage::Pressed::Order(order) => stage.obey(order).await?,
-                stage::Pressed::End => return Ok(()),
+                controller::Pressed::Nothing => {}
+                controller::Pressed::Order(order) => stage.obey(order).await?,
+                controller::Pressed::End => return Ok(()),
             },
             _ = look.tick() => stage.look()?,
             played = &mut script => return played,

@@ -10,7 +10,7 @@ use mandate_proto::identity::MemberId;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::stage::{Act, Order, Scene};
+use super::controller::{Act, Order, Scene};
 
 /// The longest that a group may take to settle, on a host that is busy with other things.
 const BOUND: Duration = Duration::from_secs(60);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::client::Client;
+use crate::client::DaemonClient;
 use crate::node::document::StatusDocument;
 
 /// Between two questions.
@@ -44,7 +44,7 @@ impl Watcher {
             Arc::new(Shared { wanted: Mutex::new(Figures::FIRST), status: Mutex::default() });
         let weak = Arc::downgrade(&shared);
         thread::spawn(move || {
-            let client = Client::on_loopback(api);
+            let client = DaemonClient::on_loopback(api);
             // The life of the member that was told, and what.
             let mut told = None;
             while let Some(shared) = weak.upgrade() {

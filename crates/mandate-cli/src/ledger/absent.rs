@@ -1,24 +1,16 @@
 //! The same program without Kafka: it says so.
 
-use mandate_ledger::Roles;
-use mandate_proto::identity::MemberId;
-use mandate_proto::neli::Plan;
+use mandate::Error;
+use mandate::kafka::Builder;
 
-use super::LedgerConfig;
 use super::show::{ClaimDocument, GroupDocument};
 
-const ABSENT: &str = "this program was built without Kafka: build it with the feature `kafka`";
+const ABSENT: Error = Error::NotBuilt { engine: "Kafka", feature: "kafka" };
 
-impl LedgerConfig {
-    pub(super) async fn open(&self, _me: MemberId) -> anyhow::Result<(Roles, Plan)> {
-        anyhow::bail!(ABSENT)
-    }
+pub(super) async fn look(_: &Builder) -> anyhow::Result<GroupDocument> {
+    Err(ABSENT.into())
+}
 
-    pub(super) async fn look(&self) -> anyhow::Result<GroupDocument> {
-        anyhow::bail!(ABSENT)
-    }
-
-    pub(super) async fn claims(&self) -> anyhow::Result<Vec<ClaimDocument>> {
-        anyhow::bail!(ABSENT)
-    }
+pub(super) async fn claims(_: &Builder) -> anyhow::Result<Vec<ClaimDocument>> {
+    Err(ABSENT.into())
 }

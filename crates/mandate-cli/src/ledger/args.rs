@@ -9,27 +9,22 @@ use std::time::Duration;
 use anyhow::Context;
 use mandate_proto::identity::MemberId;
 
-use super::{LedgerConfig, Tuning, read_settings};
+use mandate::kafka::{Assignor, Builder, GroupProtocol, Mode, SESSION, TUNED, read_settings};
+
 use crate::args::positive_duration;
 
 /// Where clients of Kafka look for brokers that nobody has named.
 const BROKERS: &str = "KAFKA_BROKERS";
-
-/// What a broker grants that nobody has tuned.
-pub(super) const SESSION: Duration = Duration::from_secs(6);
-
-/// A session for brokers that were tuned for short ones.
-pub(super) const TUNED: Duration = Duration::from_secs(1);
 
 /// Given to each option by itself: a heading for "the next ones" would also be that of options of other structures.
 const HEADING: &str = "On a ledger";
 
 /// Where Kafka is. Group and member are named where they are for every engine.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub(crate) struct ReachArgs {
+pub struct ReachArgs {
     /// The Kafka at these hosts and ports, with commas between [env for `run`: KAFKA_BROKERS].
     #[arg(help_heading = HEADING, long, value_name = "HOST:PORT")]
-    pub(crate) brokers: Option<String>,
+    pub brokers: Option<String>,
     /// The topic, which nothing else should be in; mandate-GROUP unless told otherwise.
     #[arg(help_heading = HEADING, long, value_name = "NAME")]
     pub(super) topic: Option<String>,
@@ -55,9 +50,9 @@ impl ReachArgs {
 
 /// A member on Kafka, and how it uses it.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub(crate) struct LedgerArgs {
+pub struct LedgerArgs {
     #[command(flatten)]
-    pub(crate) reach: ReachArgs,
+    pub reach: ReachArgs,
     /// How many partitions the topic has. Default: what it has; a new one is made with as many as there are roles, and 16
     /// at most.
     #[arg(help_heading = HEADING, long, value_name = "N")]
@@ -93,17 +88,14 @@ pub(crate) struct LedgerArgs {
     replicas: Option<NonZeroU16>,
 }
 
-impl LedgerConfig {
-    /// For whoever looks at a group, and joins nothing.
-    pub(super) fn to_look_at(reach: &ReachArgs, group: &str) -> anyhow::Result<Self> {
-        LedgerArgs { reach: reach.clone(), roles: 1, ..LedgerArgs::default() }.resolve(group, None)
-    }
+/// For commands that look at a group and do not join it.
+pub(super) fn to_look_at(reach: &ReachArgs, group: &str) -> anyhow::Result<Builder> {
+    LedgerArgs { reach: reach.clone(), roles: 1, ..LedgerArgs::default() }.resolve(group, None)
 }
 
 /// What "leader" means.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum ModeName {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ModeName {
     /// At most one leader at any instant, with a term that rises.
     #[default]
     Exclusive,
@@ -112,9 +104,8 @@ pub(crate) enum ModeName {
 }
 
 /// How partitions are divided.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum AssignorName {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum AssignorName {
     /// Evenly, and moving no more than needed: who keeps a partition leads on.
     #[default]
     CooperativeSticky,
@@ -123,9 +114,8 @@ pub(crate) enum AssignorName {
 }
 
 /// Which group protocol is spoken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum ProtocolName {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ProtocolName {
     /// The consumer protocol where the broker has it with sessions no longer than --session, otherwise the classic one.
     #[default]
     Auto,
@@ -137,7 +127,7 @@ pub(crate) enum ProtocolName {
 
 /// A setting of librdkafka. Not shown whole: it may be a password.
 #[derive(Clone)]
-pub(crate) struct Setting {
+pub(super) struct Setting {
     pub(super) key: String,
     pub(super) value: String,
 }
@@ -163,34 +153,52 @@ impl FromStr for Setting {
 
 impl LedgerArgs {
     /// The member's setup, in that group. Without a number, one is drawn.
-    pub(crate) fn resolve(
-        &self,
-        group: &str,
-        member: Option<MemberId>,
-    ) -> anyhow::Result<LedgerConfig> {
+    pub fn resolve(&self, group: &str, member: Option<MemberId>) -> anyhow::Result<Builder> {
         let brokers = self.reach.brokers.clone().or_else(|| std::env::var(BROKERS).ok());
         let brokers = brokers.filter(|brokers| !brokers.is_empty()).with_context(|| {
             format!("say where Kafka is: --brokers HOST:PORT, or {BROKERS} in the environment")
         })?;
-        Ok(LedgerConfig {
-            group: group.to_owned(),
-            member,
-            brokers,
-            topic: self.reach.topic.clone(),
-            partitions: self.partitions,
-            roles: self.roles,
-            session: self.session.unwrap_or(if self.tuned { TUNED } else { SESSION }),
-            mode: self.mode,
-            assignor: self.assignor,
-            protocol: self.protocol,
-            instance: self.instance.clone(),
-            settings: self.reach.settings()?,
-            tuning: Tuning {
-                threshold: self.threshold,
-                replicas: self.replicas,
-                ..Tuning::default()
-            },
-        })
+        let mut builder = Builder::new(&brokers, group).roles(self.roles);
+        builder.member = member;
+        builder.topic = self.reach.topic.clone();
+        builder.partitions = self.partitions;
+        builder.session = self.session.unwrap_or(if self.tuned { TUNED } else { SESSION });
+        builder.mode = self.mode.into();
+        builder.assignor = self.assignor.into();
+        builder.protocol = self.protocol.into();
+        builder.instance = self.instance.clone();
+        builder.settings = self.reach.settings()?;
+        builder.tuning.threshold = self.threshold;
+        builder.tuning.replicas = self.replicas;
+        Ok(builder)
+    }
+}
+
+impl From<ModeName> for Mode {
+    fn from(name: ModeName) -> Self {
+        match name {
+            ModeName::Exclusive => Mode::Exclusive,
+            ModeName::NonExclusive => Mode::NonExclusive,
+        }
+    }
+}
+
+impl From<AssignorName> for Assignor {
+    fn from(name: AssignorName) -> Self {
+        match name {
+            AssignorName::CooperativeSticky => Assignor::CooperativeSticky,
+            AssignorName::RoundRobin => Assignor::RoundRobin,
+        }
+    }
+}
+
+impl From<ProtocolName> for GroupProtocol {
+    fn from(name: ProtocolName) -> Self {
+        match name {
+            ProtocolName::Auto => GroupProtocol::Auto,
+            ProtocolName::Classic => GroupProtocol::Classic,
+            ProtocolName::Consumer => GroupProtocol::Consumer,
+        }
     }
 }
 

@@ -1,95 +1,96 @@
 //! Which roles a member leads, as JSON: the same for the API, the metrics and the commands that show it.
 
-use mandate_ledger::{Counts, PartitionStanding, Roles};
-use mandate_proto::neli::{Layout, Partition, RoleId};
+use mandate::kafka::engine::{LedgerRoles, PartitionStanding, RoleCounts};
+use mandate_proto::election::RoleId;
+use mandate_proto::neli::{Layout, Partition};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::LedgerMember;
 use crate::node::chronicle::now_ms;
 use crate::output::ms;
+use mandate::kafka::KafkaDetails;
 
 /// Roles that a line names; the others are counted.
 const NAMED: usize = 4;
 
 /// The roles of a group, by partition, as a member knows them: what others lead, it does not know.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct RoleMapDocument {
-    pub(crate) topic: String,
+pub struct RoleMapDocument {
+    pub topic: String,
     /// `exclusive` or `non-exclusive`.
     pub(crate) mode: String,
     /// How many roles the group has.
-    pub(crate) roles: u32,
+    pub roles: u32,
     /// What this member goes by, in words: all of its group must have the same.
     #[serde(default)]
-    pub(crate) layout: String,
+    pub layout: String,
     /// What another member goes by and because of which this one does not lead; absent where all agree.
-    pub(crate) disagrees_with: Option<String>,
+    pub disagrees_with: Option<String>,
     /// How many partitions the topic has by now, if not as many as this member counts.
-    pub(crate) topic_partitions: Option<u32>,
+    pub topic_partitions: Option<u32>,
     /// How many of them this member leads now.
-    pub(crate) roles_led: u32,
+    pub roles_led: u32,
     /// How long this member has waited to be assigned anything; absent unless it does.
-    pub(crate) waiting_ms: Option<f64>,
+    pub waiting_ms: Option<f64>,
     /// Whether that is longer than any member may hold it up.
-    pub(crate) stuck: bool,
-    pub(crate) partitions: Vec<PartitionDocument>,
+    pub stuck: bool,
+    pub partitions: Vec<PartitionDocument>,
     /// What has happened since the start.
-    pub(crate) counts: CountsDocument,
+    pub counts: CountsDocument,
 }
 
 /// A partition.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct PartitionDocument {
-    pub(crate) partition: u32,
-    pub(crate) roles: Vec<u32>,
+pub struct PartitionDocument {
+    pub partition: u32,
+    pub roles: Vec<u32>,
     /// Whether it is assigned to this member.
-    pub(crate) assigned: bool,
+    pub assigned: bool,
     /// Whether this member leads its roles now.
-    pub(crate) leads: bool,
+    pub leads: bool,
     /// Absent in non-exclusive mode, and where it does not lead.
-    pub(crate) term: Option<u64>,
+    pub term: Option<u64>,
     /// Since when it leads, in milliseconds since 1970.
-    pub(crate) since_ms: Option<u64>,
+    pub since_ms: Option<u64>,
     /// How long it leads at least.
-    pub(crate) remaining_ms: Option<f64>,
+    pub remaining_ms: Option<f64>,
     /// When it was found dry, if nothing was assigned since.
-    pub(crate) dry_since_ms: Option<u64>,
+    pub dry_since_ms: Option<u64>,
 }
 
 /// How often something has happened.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, ToSchema)]
-pub(crate) struct CountsDocument {
-    pub(crate) acquired: u64,
-    pub(crate) lapsed: u64,
-    pub(crate) revoked: u64,
-    pub(crate) lost: u64,
-    pub(crate) fenced: u64,
-    pub(crate) left: u64,
-    pub(crate) dry: u64,
-    pub(crate) stuck: u64,
-    pub(crate) overran: u64,
-    pub(crate) failed: u64,
+pub struct CountsDocument {
+    pub acquired: u64,
+    pub lapsed: u64,
+    pub revoked: u64,
+    pub lost: u64,
+    pub fenced: u64,
+    pub left: u64,
+    pub dry: u64,
+    pub stuck: u64,
+    pub overran: u64,
+    pub failed: u64,
     /// A member with another layout or mode was found.
     #[serde(default)]
-    pub(crate) disagreed: u64,
+    pub disagreed: u64,
 }
 
 /// A role, as a member knows it.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct RoleDocument {
-    pub(crate) role: u32,
-    pub(crate) partition: u32,
+pub struct RoleDocument {
+    pub role: u32,
+    pub partition: u32,
     /// Whether this member leads it now.
-    pub(crate) leads: bool,
-    pub(crate) term: Option<u64>,
-    pub(crate) since_ms: Option<u64>,
-    pub(crate) remaining_ms: Option<f64>,
+    pub leads: bool,
+    pub term: Option<u64>,
+    pub since_ms: Option<u64>,
+    pub remaining_ms: Option<f64>,
 }
 
 impl RoleMapDocument {
     /// What this member knows now.
-    pub(crate) fn of(member: &LedgerMember) -> Self {
+    pub fn of(member: &KafkaDetails) -> Self {
         let roles = member.roles();
         let (layout, standing) = (roles.layout(), roles.standing());
         let partitions: Vec<_> =
@@ -111,7 +112,7 @@ impl RoleMapDocument {
     }
 
     /// Why this member cannot do its part, if it cannot.
-    pub(crate) fn trouble(&self) -> Option<String> {
+    pub fn trouble(&self) -> Option<String> {
         let counted = self.partitions.len() as u32;
         match (&self.disagrees_with, self.topic_partitions) {
             (Some(theirs), _) => Some(format!(
@@ -127,7 +128,7 @@ impl RoleMapDocument {
     }
 
     /// Role by role.
-    pub(crate) fn by_role(&self) -> Vec<RoleDocument> {
+    pub fn by_role(&self) -> Vec<RoleDocument> {
         let each = |one: &PartitionDocument| {
             let of = one.clone();
             one.roles.clone().into_iter().map(move |role| of.role(role))
@@ -138,7 +139,7 @@ impl RoleMapDocument {
     }
 
     /// For people: what this member leads, and what an operator should look at.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let led: Vec<_> = self.partitions.iter().filter(|one| one.leads).collect();
         let mut text = format!(
             "  topic       {}, {}\n  roles       {} of {} led here, with {} of {} partitions\n",
@@ -230,7 +231,7 @@ impl PartitionDocument {
 
 impl RoleDocument {
     /// One role.
-    pub(crate) fn of(roles: &Roles, role: RoleId) -> Self {
+    pub fn of(roles: &LedgerRoles, role: RoleId) -> Self {
         let (layout, standing) = (roles.layout(), roles.standing());
         let partition: Partition = layout.partition_of(role);
         let one = &standing.partitions[partition.get() as usize];
@@ -239,9 +240,9 @@ impl RoleDocument {
 }
 
 impl CountsDocument {
-    fn new(counts: Counts) -> Self {
-        let Counts { acquired, lapsed, revoked, lost, fenced, left, .. } = counts;
-        let Counts { dry, stuck, overran, failed, disagreed, .. } = counts;
+    fn new(counts: RoleCounts) -> Self {
+        let RoleCounts { acquired, lapsed, revoked, lost, fenced, left, .. } = counts;
+        let RoleCounts { dry, stuck, overran, failed, disagreed, .. } = counts;
         Self {
             acquired,
             lapsed,

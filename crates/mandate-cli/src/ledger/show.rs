@@ -5,7 +5,13 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::Serialize;
 
-use super::{LedgerConfig, ReachArgs};
+use mandate::kafka::Builder;
+
+use super::ReachArgs;
+#[cfg(not(feature = "kafka"))]
+use super::absent::{claims, look};
+#[cfg(feature = "kafka")]
+use super::open::{claims, look};
 use crate::exit::Exit;
 use crate::output::{self, Format};
 
@@ -37,6 +43,9 @@ pub(super) struct PartitionDocument {
     pub(super) term: Option<u64>,
     /// When the claim was made, in milliseconds since 1970 by the broker's clock; absent when the topic retains it no more.
     pub(super) since_ms: Option<i64>,
+    /// What the leader has published with its term; absent when the topic retains the claim no more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) value: Option<String>,
     /// What whoever committed last goes by.
     pub(super) layout: Option<String>,
     /// What is wrong with the partition.
@@ -58,23 +67,26 @@ pub(super) struct ClaimDocument {
     pub(super) term: u64,
     pub(super) member: String,
     pub(super) at_ms: i64,
+    /// What it carries.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) value: Option<String>,
 }
 
 /// Who is asked, and a runtime to ask on.
 struct Reader {
     runtime: tokio::runtime::Runtime,
-    config: LedgerConfig,
+    config: Builder,
 }
 
 impl Reader {
     fn open(reach: &ReachArgs, group: Option<&str>) -> anyhow::Result<Self> {
         let group = group.context("name the group with --group")?;
-        let config = LedgerConfig::to_look_at(reach, group)?;
+        let config = super::args::to_look_at(reach, group)?;
         Ok(Reader { runtime: tokio::runtime::Runtime::new()?, config })
     }
 
     fn look(&self) -> anyhow::Result<GroupDocument> {
-        self.runtime.block_on(self.config.look())
+        self.runtime.block_on(look(&self.config))
     }
 }
 
@@ -127,6 +139,9 @@ fn text(seen: &GroupDocument) -> String {
         }
         let since = one.since_ms.map_or("-".into(), time);
         text += &format!("\n  {:>9} {term:>10}  {since:<21} {leader}", one.partition);
+        if let Some(value) = &one.value {
+            text += &format!("\n  value       {}", output::indented(value));
+        }
     }
     let mut layouts: Vec<_> =
         seen.partitions.iter().filter_map(|one| one.layout.as_ref()).collect();
@@ -162,18 +177,18 @@ pub(crate) fn history(
     format: Format,
 ) -> anyhow::Result<Exit> {
     let reader = Reader::open(reach, group)?;
-    let mut claims = reader.runtime.block_on(reader.config.claims())?;
-    claims.reverse();
-    claims.truncate(SHOWN);
+    let mut claimed = reader.runtime.block_on(claims(&reader.config))?;
+    claimed.reverse();
+    claimed.truncate(SHOWN);
     match format {
-        Format::Json => output::print_json(&claims)?,
-        Format::Text if claims.is_empty() => {
+        Format::Json => output::print_json(&claimed)?,
+        Format::Text if claimed.is_empty() => {
             output::print(
                 "the topic has no claims any more: they are kept for as long as it retains records",
             )?;
         }
         Format::Text => {
-            for claim in &claims {
+            for claim in &claimed {
                 output::print(format!(
                     "partition {:<5} term {:<8} {}  claimed by {}",
                     claim.partition,
@@ -254,6 +269,7 @@ mod tests {
             leader: leader.map(str::to_owned),
             term: leader.map(|_| term),
             since_ms: leader.map(|_| 1_700_000_000_000),
+            value: None,
             layout: Some("1 role over 1 partition, exclusive".into()),
             trouble: None,
         };

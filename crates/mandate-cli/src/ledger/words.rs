@@ -1,26 +1,26 @@
 //! What happens to roles on a ledger, in words.
 
-use mandate_proto::neli::{Event, Loss, Undertaking};
+use mandate_proto::neli::{Event, RoleLoss, Undertaking};
 
 /// Why roles are not led any more, for metrics and programs.
-pub(crate) fn loss_name(loss: Loss) -> &'static str {
+pub(crate) fn loss_name(loss: RoleLoss) -> &'static str {
     match loss {
-        Loss::Lapsed => "lapsed",
-        Loss::Revoked => "revoked",
-        Loss::Lost => "lost",
-        Loss::Fenced => "fenced",
-        Loss::Left => "left",
+        RoleLoss::Lapsed => "lapsed",
+        RoleLoss::Revoked => "revoked",
+        RoleLoss::Lost => "lost",
+        RoleLoss::Fenced => "fenced",
+        RoleLoss::Left => "left",
     }
 }
 
 /// The same for people.
-fn because(loss: Loss) -> &'static str {
+fn because(loss: RoleLoss) -> &'static str {
     match loss {
-        Loss::Lapsed => "nothing proved in time that it may be led",
-        Loss::Revoked => "the coordinator wants it back",
-        Loss::Lost => "the coordinator had given this member up for dead",
-        Loss::Fenced => "the coordinator refused to renew it: it is another's",
-        Loss::Left => "this member resigned or left",
+        RoleLoss::Lapsed => "nothing proved in time that it may be led",
+        RoleLoss::Revoked => "the coordinator wants it back",
+        RoleLoss::Lost => "the coordinator had given this member up for dead",
+        RoleLoss::Fenced => "the coordinator refused to renew it: it is another's",
+        RoleLoss::Left => "this member resigned or left",
     }
 }
 
@@ -34,6 +34,9 @@ pub(crate) fn event_text(event: &Event) -> String {
             format!("LEADING {partition} in term {term}")
         }
         Event::Acquired { partition, term: None } => format!("LEADING {partition}"),
+        Event::Published { partition, term, value } => {
+            format!("the claim of {partition} carries, with term {term}: {value}")
+        }
         Event::Ended { partition, loss, .. } => {
             format!("{partition} is not led any more: {}", because(*loss))
         }

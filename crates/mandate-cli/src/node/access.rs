@@ -49,7 +49,7 @@ pub(super) fn is_open(path: &str) -> bool {
 /// `[api_access]` of a configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct AccessTable {
+pub struct AccessTable {
     token_file: Option<PathBuf>,
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
@@ -57,15 +57,15 @@ pub(crate) struct AccessTable {
 
 /// Where token, certificate and key are.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct AccessFiles {
+pub struct AccessFiles {
     token: Option<PathBuf>,
-    pub(crate) tls: Option<TlsFiles>,
+    pub tls: Option<TlsFiles>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct TlsFiles {
-    pub(crate) certificate: PathBuf,
-    pub(crate) key: PathBuf,
+pub struct TlsFiles {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
 }
 
 impl AccessFiles {
@@ -84,20 +84,9 @@ impl AccessFiles {
     }
 }
 
-/// Warns if others can read a key. Not refused: whoever mounts secrets often cannot choose their mode.
-pub(crate) fn warn_if_readable(key: &Path) {
-    let mode = std::fs::metadata(key).map(|found| found.permissions().mode());
-    if mode.is_ok_and(|mode| mode & 0o077 != 0) {
-        let shown = key.display();
-        tracing::warn!(
-            "the private key {shown} can be read or changed by others: `chmod 600 {shown}`"
-        );
-    }
-}
-
 impl AccessTable {
     /// What it comes to for an API at `api`; relative paths are beside the configuration.
-    pub(crate) fn resolve(&self, api: SocketAddr, directory: &Path) -> anyhow::Result<AccessFiles> {
+    pub fn resolve(&self, api: SocketAddr, directory: &Path) -> anyhow::Result<AccessFiles> {
         let beside = |path: &PathBuf| directory.join(path);
         let tls = match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) => {
@@ -119,14 +108,14 @@ impl AccessTable {
 
 /// Who may ask.
 #[derive(Debug)]
-pub(crate) struct Access {
+pub struct Access {
     token: RwLock<Option<Token>>,
     is_loopback: bool,
     has_tls: bool,
 }
 
 impl Access {
-    pub(crate) fn load(files: &AccessFiles, api: SocketAddr) -> anyhow::Result<Self> {
+    pub fn load(files: &AccessFiles, api: SocketAddr) -> anyhow::Result<Self> {
         let token = files.token()?.into();
         let access =
             Access { token, is_loopback: api.ip().is_loopback(), has_tls: files.tls.is_some() };
@@ -139,7 +128,7 @@ impl Access {
     }
 
     /// For an API that only this host reaches.
-    pub(crate) fn loopback() -> Self {
+    pub fn loopback() -> Self {
         Access { token: None.into(), is_loopback: true, has_tls: false }
     }
 
@@ -224,11 +213,7 @@ impl IntoResponse for Refusal {
 }
 
 /// Lets a request through or refuses it, and marks what browsers are to do with the answer.
-pub(crate) async fn admit(
-    State(access): State<Arc<Access>>,
-    request: Request,
-    next: Next,
-) -> Response {
+pub async fn admit(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {
     let mut response = match access.check(&request) {
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
@@ -290,7 +275,7 @@ impl Token {
 }
 
 /// Reads the token that a command is to show.
-pub(crate) fn read_token(path: &Path) -> anyhow::Result<String> {
+pub fn read_token(path: &Path) -> anyhow::Result<String> {
     let Token(bytes) = Token::read(path)?;
     String::from_utf8(bytes).context("a token is ASCII")
 }

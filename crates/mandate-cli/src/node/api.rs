@@ -10,9 +10,8 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json, Router, middleware};
+use mandate::{Election, ElectionState, Figures, Mandate, Member, NoTransfer, Score};
 use mandate_proto::identity::MemberId;
-use mandate_runtime::event::{Figures, NoTransfer};
-use mandate_runtime::{Election, ElectionState, Mandate};
 use serde::{Deserialize, Serialize};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::BroadcastStream;
@@ -27,25 +26,26 @@ use super::chronicle::{Chronicle, EventDocument};
 use super::description;
 use super::document::{About, DiskDocument, ElectionDocument, PeerDocument, StatusDocument};
 use super::mandate_api::{self, Holders};
-use super::member::Member;
+use super::member::{differing, others};
 use super::metrics::Metrics;
 use super::page;
 use super::roles_api;
 use super::serve::Connection;
+use super::value_api::{self, LeaderQuery};
 use crate::ledger::RoleMapDocument;
 
 /// What every request needs.
 #[derive(Clone)]
 pub(crate) struct Node {
-    pub(crate) election: Election,
-    pub(crate) member: Arc<Member>,
-    pub(crate) about: Arc<About>,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) chronicle: Arc<Chronicle>,
-    pub(crate) holders: Arc<Holders>,
+    pub election: Election,
+    pub member: Member,
+    pub about: Arc<About>,
+    pub metrics: Arc<Metrics>,
+    pub chronicle: Arc<Chronicle>,
+    pub holders: Arc<Holders>,
 }
 
-pub(crate) fn router(node: Node, access: Arc<Access>) -> Router {
+pub(super) fn router(node: Node, access: Arc<Access>) -> Router {
     let (described, _) = described().split_for_parts();
     let router = page::routes().fold(described, |router, (path, file)| router.route(path, file));
     let router = router.fallback(nothing_here).method_not_allowed_fallback(other_method);
@@ -76,6 +76,7 @@ fn described() -> OpenApiRouter<Node> {
         .routes(routes!(roles_api::role))
         .routes(routes!(events))
         .routes(routes!(score))
+        .routes(routes!(value_api::publish))
         .routes(routes!(mandate_api::resign))
         .routes(routes!(mandate_api::mandate))
         .routes(routes!(mandate_api::hold, mandate_api::let_go))
@@ -117,30 +118,41 @@ async fn openapi_json() -> Response {
 struct LeaderDocument {
     leader: Option<String>,
     term: Option<u64>,
+    /// What it has published with that term.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
 }
 
-/// Whether this member leads, computed now. For load balancers.
+/// Whether this member leads, computed now. For load balancers. On request, a redirect to where the leader is.
 #[utoipa::path(
-    method(get, head, options), path = "/leader",
+    method(get, head, options), path = "/leader", params(LeaderQuery),
     responses(
         (status = OK, description = "This member holds the mandate", body = LeaderDocument),
         (status = SERVICE_UNAVAILABLE, description = "It does not; who does", body = LeaderDocument),
+        (status = TEMPORARY_REDIRECT, description = "As asked for with `redirect`: to what the leader has published"),
+        (status = CONFLICT, description = "What it has published is no address", body = String, content_type = "text/plain"),
     )
 )]
-async fn leader(State(node): State<Node>) -> Response {
+async fn leader(State(node): State<Node>, Query(asked): Query<LeaderQuery>) -> Response {
     // Not asked of the driver: it may be waiting for its disk, and a balancer must get an answer.
     let state = node.election.state().borrow().clone();
+    let value = state.value().cloned();
+    if let Some(path) = asked.redirect {
+        return value_api::redirect(value.as_ref(), &path);
+    }
     let (code, leader, term) = match state {
         ElectionState::Leading(mandate) | ElectionState::Jeopardy(mandate) if mandate.check() => {
             (StatusCode::OK, Some(node.about.me), Some(mandate.term()))
         }
-        ElectionState::Following { leader, term } => {
+        ElectionState::Following { leader, term, .. } => {
             (StatusCode::SERVICE_UNAVAILABLE, Some(leader), Some(term))
         }
         _ => (StatusCode::SERVICE_UNAVAILABLE, None, None),
     };
     let leader = leader.map(|leader| leader.to_string());
-    (code, Json(LeaderDocument { leader, term: term.map(|term| term.get()) })).into_response()
+    let value = value.map(|value| value.to_string()).filter(|_| leader.is_some());
+    (code, Json(LeaderDocument { leader, term: term.map(|term| term.get()), value }))
+        .into_response()
 }
 
 /// Whether the daemon runs.
@@ -157,7 +169,7 @@ async fn live(State(node): State<Node>) -> Response {
 }
 
 /// Whether a member's driver runs: without one, the daemon answers and does nothing.
-pub(crate) fn is_live(election: &Election) -> bool {
+pub(super) fn is_live(election: &Election) -> bool {
     !matches!(&*election.state().borrow(), ElectionState::Stopped)
 }
 
@@ -318,6 +330,7 @@ async fn score(State(node): State<Node>, Json(score): Json<ScoreRequest>) -> Res
         return (StatusCode::UNPROCESSABLE_ENTITY, reason).into_response();
     }
     let ScoreRequest { history, requests, application } = score;
+    let application = application.and_then(|one| Score::new(&[one]).ok());
     node.election.set_figures(Figures { history, requests, application });
     StatusCode::NO_CONTENT.into_response()
 }
@@ -375,7 +388,7 @@ fn stopped() -> Response {
 impl Node {
     /// What can be said against a transfer beforehand.
     async fn could_transfer(&self, to: MemberId) -> Result<(), NoTransfer> {
-        if self.member.on_a_ledger().is_some() {
+        if self.member.kafka().is_some() {
             return Err(NoTransfer::Assigned);
         }
         let status = self.election.status().await.ok_or(NoTransfer::NotLeading)?;
@@ -385,10 +398,10 @@ impl Node {
         if !self.about.has_terms {
             return Err(NoTransfer::Unsupported);
         }
-        if !self.member.others().await.iter().any(|other| other.id == to) {
+        if !others(&self.member).await.iter().any(|other| other.id == to) {
             return Err(NoTransfer::NotAMember);
         }
-        if status.suspected.contains(&to) {
+        if status.suspected.is_some_and(|suspected| suspected.contains(&to)) {
             return Err(NoTransfer::NoAnswer);
         }
         Ok(())
@@ -396,10 +409,10 @@ impl Node {
 
     async fn current(&self) -> Option<StatusDocument> {
         let status = self.election.status().await?;
-        let others = self.member.others().await;
+        let others = others(&self.member).await;
         let mut document = self.about.status(&status, &others, self.chronicle.started_ms());
-        document.role_map = self.member.on_a_ledger().map(RoleMapDocument::of);
-        document.differing = self.member.differing();
+        document.role_map = self.member.kafka().map(RoleMapDocument::of);
+        document.differing = differing(&self.member);
         if let Some(peer) = self.member.peer() {
             let health = self.election.disk();
             let mut troubles = peer.links().troubles();

@@ -8,11 +8,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use mandate::{Event, State};
 use mandate_proto::identity::MemberId;
 use mandate_proto::neli;
 use mandate_proto::registers;
-use mandate_runtime::Event;
-use mandate_runtime::event::State;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 use utoipa::ToSchema;
@@ -28,29 +27,34 @@ const ELECTIONS: usize = 64;
 
 /// Something that happened.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct EventDocument {
+pub struct EventDocument {
     /// Counts from 1 at each start of the daemon; absent on what is told to one reader alone.
-    pub(crate) id: Option<u64>,
+    pub id: Option<u64>,
     /// When, in milliseconds since 1970 by this host's clock.
-    pub(crate) at_ms: u64,
-    pub(crate) kind: Kind,
+    pub at_ms: u64,
+    pub kind: EntryKind,
     /// The same in words.
-    pub(crate) text: String,
+    pub text: String,
     /// The member that it is about, if it is about one.
-    pub(crate) member: Option<String>,
-    pub(crate) term: Option<u64>,
+    pub member: Option<String>,
+    pub term: Option<u64>,
+    /// What the leader has published with that term, of events that tell of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
 }
 
 /// What kind of thing happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Kind {
+pub enum EntryKind {
     /// No leader is known any more.
     Electing,
     /// Another leads.
     Following,
     /// This member leads.
     Leading,
+    /// The leader has published a value with its term.
+    Published,
     /// An election has ended.
     Elected,
     /// A member does not answer.
@@ -77,48 +81,55 @@ pub(crate) enum Kind {
 
 impl EventDocument {
     /// What a reader is told that was too slow.
-    pub(crate) fn missed(count: u64) -> Self {
+    pub fn missed(count: u64) -> Self {
         EventDocument {
             id: None,
             at_ms: now_ms(),
-            kind: Kind::Missed,
+            kind: EntryKind::Missed,
             text: format!("{count} events were missed: this reader is too slow"),
             member: None,
             term: None,
+            value: None,
         }
     }
 
     /// What happened to member `me`.
     fn new(id: u64, event: &Event, me: MemberId) -> Self {
         let (kind, member, term) = match event {
-            Event::Changed(State::Electing) => (Kind::Electing, None, None),
+            Event::Changed(State::Electing) => (EntryKind::Electing, None, None),
             Event::Changed(State::Following { leader, term }) => {
-                (Kind::Following, Some(*leader), Some(*term))
+                (EntryKind::Following, Some(*leader), Some(*term))
             }
-            Event::Changed(State::Leading { term }) => (Kind::Leading, Some(me), Some(*term)),
-            Event::Elected(record) => (Kind::Elected, Some(record.leader), Some(record.term)),
-            Event::Suspected { member, suspected: true } => (Kind::Suspected, Some(*member), None),
-            Event::Suspected { member, .. } => (Kind::Answers, Some(*member), None),
-            Event::NoTransfer { to, .. } => (Kind::NoTransfer, Some(*to), None),
-            Event::Advised(advice) => (Kind::Advised, Some(advice.to), None),
-            Event::Moved(effect) => (Kind::Moved, Some(effect.advice.to), None),
-            Event::Recovered => (Kind::Recovered, None, None),
-            Event::Unachievable { leader, .. } => (Kind::Unachievable, Some(*leader), None),
+            Event::Changed(State::Leading { term }) => (EntryKind::Leading, Some(me), Some(*term)),
+            Event::Published { leader, term, .. } => {
+                (EntryKind::Published, Some(*leader), Some(*term))
+            }
+            Event::Elected(record) => (EntryKind::Elected, Some(record.leader), Some(record.term)),
+            Event::Suspected { member, suspected: true } => {
+                (EntryKind::Suspected, Some(*member), None)
+            }
+            Event::Suspected { member, .. } => (EntryKind::Answers, Some(*member), None),
+            Event::NoTransfer { to, .. } => (EntryKind::NoTransfer, Some(*to), None),
+            Event::Advised(advice) => (EntryKind::Advised, Some(advice.to), None),
+            Event::Moved(effect) => (EntryKind::Moved, Some(effect.advice.to), None),
+            Event::Recovered => (EntryKind::Recovered, None, None),
+            Event::Unachievable { leader, .. } => (EntryKind::Unachievable, Some(*leader), None),
             Event::LeaderRestarted { leader } | Event::LeaderTooSlow { leader, .. } => {
-                (Kind::Note, Some(*leader), None)
+                (EntryKind::Note, Some(*leader), None)
             }
-            Event::WentBack { member, term } => (Kind::Note, Some(*member), Some(*term)),
-            Event::Differs { member } => (Kind::Note, Some(*member), None),
+            Event::WentBack { member, term } => (EntryKind::Note, Some(*member), Some(*term)),
+            Event::Differs { member } => (EntryKind::Note, Some(*member), None),
             Event::OnDatabase(registers::Event::Reigned(reign)) => {
-                (Kind::Elected, reign.leader, Some(reign.term))
+                (EntryKind::Elected, reign.leader, Some(reign.term))
             }
-            Event::OnLedger(neli::Event::Acquired { term, .. }) => (Kind::Leading, Some(me), *term),
-            Event::Twin { member } => (Kind::Twin, Some(*member), None),
-            Event::OnDatabase(_)
-            | Event::OnLedger(_)
-            | Event::Because(_)
-            | Event::ClockBehind { .. }
-            | Event::DuplicateId => (Kind::Note, None, None),
+            Event::OnLedger(neli::Event::Acquired { term, .. }) => {
+                (EntryKind::Leading, Some(me), *term)
+            }
+            Event::OnLedger(neli::Event::Published { term, .. }) => {
+                (EntryKind::Published, Some(me), Some(*term))
+            }
+            Event::Twin { member } => (EntryKind::Twin, Some(*member), None),
+            _ => (EntryKind::Note, None, None),
         };
         EventDocument {
             id: Some(id),
@@ -127,6 +138,11 @@ impl EventDocument {
             text: super::event_text(event),
             member: member.as_ref().map(MemberId::to_string),
             term: term.map(|term| term.get()),
+            value: match event {
+                Event::Published { value, .. }
+                | Event::OnLedger(neli::Event::Published { value, .. }) => Some(value.to_string()),
+                _ => None,
+            },
         }
     }
 }
@@ -255,7 +271,7 @@ impl Kept {
 }
 
 /// The time of day, in milliseconds since 1970.
-pub(crate) fn now_ms() -> u64 {
+pub fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
@@ -302,7 +318,7 @@ mod tests {
         let chronicle = Chronicle::new();
         let leading = Event::Changed(State::Leading { term: Term::new(3) });
         let noted = chronicle.note(&leading, &about());
-        assert_eq!((noted.kind, noted.member.as_deref()), (Kind::Leading, Some("p1")));
+        assert_eq!((noted.kind, noted.member.as_deref()), (EntryKind::Leading, Some("p1")));
     }
 
     fn reigned(term: u64, leader: Option<u32>, reason: registers::Reason) -> Event {

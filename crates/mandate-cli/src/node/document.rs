@@ -3,20 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use mandate::runtime::disk::DiskHealth;
+use mandate::runtime::event::{Cause, Handover, Record};
+use mandate::{ElectionState, MemberInfo, Status};
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::neli::Partition;
-use mandate_proto::oracle::{Candidate, Measure, Oracle, Standing, describe};
+use mandate_proto::oracle::{Candidate, Measure, Measured, Oracle, describe};
 use mandate_proto::pole::installation::Reason;
-use mandate_proto::pole::selection::Ended;
+use mandate_proto::pole::selection::SelectionEnd;
 use mandate_proto::registers::{self, Reign};
-use mandate_runtime::disk::DiskHealth;
-use mandate_runtime::event::{Cause, Handover, Record};
-use mandate_runtime::{ElectionState, Status};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::chronicle::now_ms;
-use super::member::Other;
 use super::quality::QualityDocument;
 use crate::ledger::{RoleMapDocument, words as ledger_words};
 use crate::oracle_rank::reason;
@@ -25,85 +24,89 @@ use crate::sql::words::{because, reason_name};
 
 /// A member that is configured differently.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct DifferingDocument {
-    pub(crate) member: String,
+pub struct DifferingDocument {
+    pub member: String,
     /// What it is configured with, in words: its list of members and its guarantee.
-    pub(crate) theirs: String,
+    pub theirs: String,
     /// What this member is configured with.
-    pub(crate) ours: String,
+    pub ours: String,
 }
 
 /// A member's state.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct StatusDocument {
-    pub(crate) group: String,
-    pub(crate) member: String,
+pub struct StatusDocument {
+    pub group: String,
+    pub member: String,
     /// `electing`, `following`, `leading`, `jeopardy` or `stopped`.
-    pub(crate) state: String,
-    pub(crate) leader: Option<String>,
-    pub(crate) term: Option<u64>,
+    pub state: String,
+    pub leader: Option<String>,
+    pub term: Option<u64>,
+    /// What the leader has published with its term; absent if it has published nothing, or this member does not know it yet.
+    #[serde(default)]
+    pub value: Option<String>,
     /// How long the lease lasts from now on; absent without leases, and on followers.
-    pub(crate) lease_remaining_ms: Option<f64>,
+    pub lease_remaining_ms: Option<f64>,
     /// How long a whole lease lasts; absent without leases.
-    pub(crate) lease_ms: Option<f64>,
-    pub(crate) guarantee: String,
-    pub(crate) oracle: String,
-    pub(crate) has_vote: bool,
+    pub lease_ms: Option<f64>,
+    pub guarantee: String,
+    pub oracle: String,
+    /// Absent where nobody votes.
+    pub has_vote: Option<bool>,
     /// Why it has no vote, and whose answers it waits for; absent if it has one.
     #[serde(default)]
-    pub(crate) no_vote: Option<String>,
+    pub no_vote: Option<String>,
     /// How often a lease of this member was renewed since its start.
-    pub(crate) renewals: u64,
+    pub renewals: u64,
     /// When the daemon was started, and what its clock reads now, in milliseconds since 1970.
-    pub(crate) started_ms: u64,
-    pub(crate) now_ms: u64,
-    /// Requests a second that clients send to this member, as it was told.
-    pub(crate) requests: f64,
+    pub started_ms: u64,
+    pub now_ms: u64,
+    /// Requests a second that clients send to this member, as it was told; absent where an engine has no use for it.
+    pub requests: Option<f64>,
     /// What this member measures of itself, by term of the oracle.
-    pub(crate) figures: BTreeMap<String, String>,
+    pub figures: BTreeMap<String, String>,
     /// The same as numbers, in the unit of each measure; what is not known is left out.
-    pub(crate) values: BTreeMap<String, f64>,
+    pub values: BTreeMap<String, f64>,
     /// Why it is no candidate, if it is none.
-    pub(crate) not_a_candidate: Option<String>,
-    pub(crate) members: Vec<PeerDocument>,
+    pub not_a_candidate: Option<String>,
+    pub members: Vec<PeerDocument>,
     /// What an operator should look at: a disk that fails, another process under this member's id.
     #[serde(default)]
-    pub(crate) troubles: Vec<String>,
+    pub troubles: Vec<String>,
     /// How the writes of its state go; absent where a member keeps none of its own.
     #[serde(default)]
-    pub(crate) disk: Option<DiskDocument>,
-    /// How well leaders are watched: one entry, of the leader that is followed.
+    pub disk: Option<DiskDocument>,
+    /// How well leaders are watched: one entry, of the leader that is followed; none where that is not by heartbeats.
     #[serde(default)]
-    pub(crate) quality: Vec<QualityDocument>,
+    pub quality: Vec<QualityDocument>,
     /// Members that are refused, because they have another list of members or another guarantee.
     #[serde(default)]
-    pub(crate) differing: Vec<DifferingDocument>,
+    pub differing: Vec<DifferingDocument>,
     /// Which roles this member leads; absent where a group has one.
     #[serde(default)]
-    pub(crate) role_map: Option<RoleMapDocument>,
+    pub role_map: Option<RoleMapDocument>,
 }
 
 /// How the writes of a member's state go, since its start.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct DiskDocument {
+pub struct DiskDocument {
     /// Writes that are on disk.
-    pub(crate) writes: u64,
+    pub writes: u64,
     /// Attempts that the system refused. A write is attempted until it succeeds.
-    pub(crate) failures: u64,
+    pub failures: u64,
     /// Writes that took longer than half a second.
-    pub(crate) slow: u64,
+    pub slow: u64,
     /// What all writes that are on disk took together.
-    pub(crate) spent_ms: f64,
+    pub spent_ms: f64,
     /// What the slowest of them took.
-    pub(crate) longest_ms: f64,
+    pub longest_ms: f64,
     /// How long the write has taken that the member waits for; absent if it waits for none.
-    pub(crate) waiting_ms: Option<f64>,
+    pub waiting_ms: Option<f64>,
     /// Why that write failed, if it did.
-    pub(crate) error: Option<String>,
+    pub error: Option<String>,
 }
 
 impl DiskDocument {
-    pub(crate) fn new(health: &DiskHealth) -> Self {
+    pub fn new(health: &DiskHealth) -> Self {
         DiskDocument {
             writes: health.writes,
             failures: health.failures,
@@ -118,100 +121,106 @@ impl DiskDocument {
 
 /// Another member, as seen from this one.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct PeerDocument {
-    pub(crate) id: String,
+pub struct PeerDocument {
+    pub id: String,
     /// Who it is, for people; of members that elect on a database.
     #[serde(default)]
-    pub(crate) label: Option<String>,
-    pub(crate) suspected: bool,
-    pub(crate) round_trip_ms: Option<f64>,
-    pub(crate) requests: f64,
+    pub label: Option<String>,
+    /// Absent where this member does not look: on a database, and it does not lead.
+    pub suspected: Option<bool>,
+    pub round_trip_ms: Option<f64>,
+    /// Absent where the member did not say.
+    pub requests: Option<f64>,
     /// Why there is no link with it, or what else is wrong with it, as far as it was found lately.
     #[serde(default)]
-    pub(crate) trouble: Option<String>,
+    pub trouble: Option<String>,
 }
 
 /// An election.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct ElectionDocument {
-    pub(crate) term: u64,
-    pub(crate) leader: String,
-    pub(crate) former: Option<String>,
+pub struct ElectionDocument {
+    pub term: u64,
+    pub leader: String,
+    pub former: Option<String>,
     /// Why a leader was looked for: a word, such as `no_answer` or `transferred`.
-    pub(crate) cause: String,
+    pub cause: String,
     /// The cause in words.
-    pub(crate) why: String,
+    pub why: String,
     /// Who had the former leader hand over, if it did: `request` if it was asked to, `score` if another serves better.
     #[serde(default)]
-    pub(crate) handed_over_by: Option<String>,
+    pub handed_over_by: Option<String>,
     /// When it ended, in milliseconds since 1970 by this host's clock.
-    pub(crate) at_ms: u64,
+    pub at_ms: u64,
     /// When this member saw that leader's time end; absent while it lasts.
-    pub(crate) until_ms: Option<u64>,
+    pub until_ms: Option<u64>,
     /// How the selection ended (`everyone`, `unsuspected`, `timeout` or `votes`), if this member took part in it; on a ledger,
     /// how the roles were lost.
-    pub(crate) ended: Option<String>,
-    pub(crate) selection_ms: f64,
-    pub(crate) installation_ms: f64,
-    pub(crate) rounds: u32,
-    pub(crate) suspected: Vec<String>,
-    pub(crate) candidates: Vec<CandidateDocument>,
+    pub ended: Option<String>,
+    pub selection_ms: f64,
+    pub installation_ms: f64,
+    pub rounds: u32,
+    pub suspected: Vec<String>,
+    pub candidates: Vec<CandidateDocument>,
     /// Which partition's roles it is about, on a ledger.
     #[serde(default)]
-    pub(crate) partition: Option<u32>,
+    pub partition: Option<u32>,
 }
 
 /// A candidate.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct CandidateDocument {
-    pub(crate) id: String,
+pub struct CandidateDocument {
+    pub id: String,
     /// What it measured of itself, by term of the oracle.
-    pub(crate) figures: BTreeMap<String, String>,
-    pub(crate) score: Option<Vec<f64>>,
-    pub(crate) outcome: String,
+    pub figures: BTreeMap<String, String>,
+    pub score: Option<Vec<f64>>,
+    pub outcome: String,
 }
 
 /// What of a setup the documents show.
 #[derive(Clone, Debug)]
-pub(crate) struct About {
-    pub(crate) group: String,
-    pub(crate) me: MemberId,
-    pub(crate) guarantee: String,
+pub struct About {
+    pub group: String,
+    pub me: MemberId,
+    pub guarantee: String,
     /// How long a lease lasts; `None` without leases.
-    pub(crate) lease: Option<Duration>,
+    pub lease: Option<Duration>,
     /// Not with NFD-L.
-    pub(crate) has_terms: bool,
-    pub(crate) oracle: Oracle,
+    pub has_terms: bool,
+    pub oracle: Oracle,
 }
 
 impl About {
-    pub(crate) fn status(
+    pub fn status(
         &self,
         status: &Status,
-        others: &[Other],
+        others: &[MemberInfo],
         started_ms: u64,
     ) -> StatusDocument {
         let (name, leader, term) = match &status.state {
-            ElectionState::Electing => ("electing", None, None),
             ElectionState::Stopped => ("stopped", None, None),
-            ElectionState::Following { leader, term } => ("following", Some(*leader), Some(*term)),
+            ElectionState::Following { leader, term, .. } => {
+                ("following", Some(*leader), Some(*term))
+            }
             ElectionState::Leading(mandate) if mandate.check() => {
                 ("leading", Some(self.me), Some(mandate.term()))
             }
             ElectionState::Jeopardy(mandate) if mandate.check() => {
                 ("jeopardy", Some(self.me), Some(mandate.term()))
             }
-            // The lease has ended, and the driver is about to say so.
-            ElectionState::Leading(_) | ElectionState::Jeopardy(_) => ("electing", None, None),
+            // Also if the lease has ended, and the driver is about to say so.
+            _ => ("electing", None, None),
         };
         let held = status.state.mandate().filter(|mandate| mandate.check());
         let remaining = held.and_then(|mandate| mandate.remaining());
+        let measured = status.candidacy.and_then(Result::ok);
+        let measured = measured.as_ref();
         StatusDocument {
             group: self.group.clone(),
             member: self.me.to_string(),
             state: name.into(),
             leader: leader.map(|leader| leader.to_string()),
             term: term.filter(|_| self.has_terms).map(|term| term.get()),
+            value: status.state.value().map(|value| value.to_string()),
             lease_remaining_ms: remaining.filter(|_| self.has_terms).map(ms),
             lease_ms: self.lease.map(ms),
             guarantee: self.guarantee.clone(),
@@ -221,41 +230,42 @@ impl About {
             renewals: status.renewals,
             started_ms,
             now_ms: now_ms(),
-            requests: status.view.request_rates.get(&self.me).copied().unwrap_or(0.0),
-            figures: self.figures(&status.standing),
-            values: self.values(&status.standing),
-            not_a_candidate: status.standing.err().map(|reason| reason.to_string()),
+            requests: requests(status, self.me),
+            figures: self.figures(measured),
+            values: self.values(measured),
+            not_a_candidate: status.candidacy.and_then(Result::err).map(|it| it.to_string()),
             members: others.iter().map(|other| peer(other, status)).collect(),
             troubles: Vec::new(),
             disk: None,
-            quality: vec![QualityDocument::new(&status.detection)],
+            quality: status.detection.as_ref().map(QualityDocument::new).into_iter().collect(),
             differing: Vec::new(),
             role_map: None,
         }
     }
 
-    fn figures(&self, standing: &Standing) -> BTreeMap<String, String> {
-        let measured = self.measured(standing);
-        measured.map(|(measure, value)| (measure.name().into(), describe(measure, value))).collect()
+    fn figures(&self, measured: Option<&Measured>) -> BTreeMap<String, String> {
+        self.measured(measured)
+            .map(|(measure, value)| (measure.name().into(), describe(measure, value)))
+            .collect()
     }
 
-    fn values(&self, standing: &Standing) -> BTreeMap<String, f64> {
+    fn values(&self, measured: Option<&Measured>) -> BTreeMap<String, f64> {
         // The worst of all numbers stands for one that is not known.
-        let known = self.measured(standing).filter(|(_, value)| value.abs() < f64::MAX);
+        let known = self.measured(measured).filter(|(_, value)| value.abs() < f64::MAX);
         known.map(|(measure, value)| (measure.name().into(), value)).collect()
     }
 
     /// What each term of the oracle measured.
     fn measured<'a>(
         &self,
-        standing: &'a Standing,
+        measured: Option<&'a Measured>,
     ) -> impl Iterator<Item = (Measure, f64)> + use<'a, '_> {
-        let values = standing.as_ref().map_or(&[][..], |measured| measured.values.components());
+        let values = measured.map_or(&[][..], |measured| measured.values.components());
         self.oracle.terms().iter().zip(values).map(|(term, value)| (term.measure, *value))
     }
 
     /// A term that began on a database, seen at that time of day; `None` if it ended.
-    pub(crate) fn reign(&self, reign: &Reign, at_ms: u64) -> Option<ElectionDocument> {
+    pub fn reign(&self, reign: &Reign, at_ms: u64) -> Option<ElectionDocument> {
         Some(ElectionDocument {
             term: reign.term.get(),
             leader: reign.leader?.to_string(),
@@ -278,7 +288,7 @@ impl About {
     }
 
     /// A partition's roles came to be led here, at that time of day.
-    pub(crate) fn assigned(
+    pub fn assigned(
         &self,
         partition: Partition,
         term: Option<Term>,
@@ -304,10 +314,10 @@ impl About {
     }
 
     /// An election that ended at that time of day.
-    pub(crate) fn election(&self, record: &Record, at_ms: u64) -> ElectionDocument {
+    pub fn election(&self, record: &Record, at_ms: u64) -> ElectionDocument {
         let candidate = |candidate: &Candidate| CandidateDocument {
             id: candidate.id.to_string(),
-            figures: candidate.measured.map_or_else(BTreeMap::new, |it| self.figures(&Ok(it))),
+            figures: self.figures(candidate.measured.as_ref()),
             score: candidate.score().map(|score| score.components().to_vec()),
             outcome: match record.handover {
                 Some(Handover::Asked) if candidate.id == record.leader => {
@@ -341,19 +351,25 @@ impl About {
 }
 
 /// Another member, as seen from this one.
-fn peer(other: &Other, status: &Status) -> PeerDocument {
+fn peer(other: &MemberInfo, status: &Status) -> PeerDocument {
+    let view = status.view.as_ref();
     PeerDocument {
         id: other.id.to_string(),
         label: other.label.clone(),
-        suspected: status.suspected.contains(&other.id),
-        round_trip_ms: status.view.round_trips.get(&other.id).copied().map(ms),
-        requests: status.view.request_rates.get(&other.id).copied().unwrap_or(0.0),
+        suspected: status.suspected.as_ref().map(|suspected| suspected.contains(&other.id)),
+        round_trip_ms: view.and_then(|view| view.round_trips.get(&other.id)).copied().map(ms),
+        requests: requests(status, other.id),
         trouble: None,
     }
 }
 
+/// Requests a second that clients send to a member, as far as this one knows.
+fn requests(status: &Status, of: MemberId) -> Option<f64> {
+    status.view.as_ref()?.request_rates.get(&of).copied()
+}
+
 /// Why this leader leads, in words.
-pub(crate) fn why(record: &Record) -> String {
+pub fn why(record: &Record) -> String {
     let former = record.former.map_or("the leader".into(), |former| former.to_string());
     match record.handover {
         None => in_words(record.cause).into(),
@@ -374,7 +390,7 @@ pub(crate) fn why(record: &Record) -> String {
 }
 
 /// Why a leader was looked for, for metrics and programs.
-pub(crate) fn cause_name(cause: Cause) -> &'static str {
+pub fn cause_name(cause: Cause) -> &'static str {
     match cause {
         Cause::Start => "start",
         Cause::Silence => "silence",
@@ -391,18 +407,19 @@ pub(crate) fn cause_name(cause: Cause) -> &'static str {
         Cause::Lost(Reason::Superseded) => "lost_superseded",
         Cause::Lost(Reason::Expired) => "lost_expired",
         Cause::Lost(Reason::NoQuorum) => "lost_no_quorum",
+        Cause::Lost(Reason::Refused) => "lost_refused",
         Cause::Lost(Reason::NoVote) => "lost_no_vote",
         Cause::CutOff => "cut_off",
     }
 }
 
 /// How a selection ended, for programs.
-fn ended_name(ended: Ended) -> &'static str {
+fn ended_name(ended: SelectionEnd) -> &'static str {
     match ended {
-        Ended::Everyone => "everyone",
-        Ended::Unsuspected => "unsuspected",
-        Ended::Timeout => "timeout",
-        Ended::Votes => "votes",
+        SelectionEnd::Everyone => "everyone",
+        SelectionEnd::Unsuspected => "unsuspected",
+        SelectionEnd::Timeout => "timeout",
+        SelectionEnd::Votes => "votes",
     }
 }
 
@@ -424,6 +441,7 @@ fn in_words(cause: Cause) -> &'static str {
         Cause::Lost(Reason::Superseded) => "a higher term exists",
         Cause::Lost(Reason::Expired) => "this member's renewals were not answered in time",
         Cause::Lost(Reason::NoQuorum) => "no quorum promised this member the term",
+        Cause::Lost(Reason::Refused) => "the others had promised that term to another member",
         Cause::Lost(Reason::NoVote) => "this member has no vote until all others have answered it",
         Cause::CutOff => "this member led, and did not hear a quorum any more",
     }

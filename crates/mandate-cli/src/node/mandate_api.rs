@@ -31,8 +31,8 @@ use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use mandate::{Election, ElectionState, Guarantee, Mandate};
 use mandate_proto::identity::Term;
-use mandate_runtime::{Election, ElectionState, Mandate, Promise};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -46,7 +46,7 @@ use crate::run::boottime;
 /// The longest hold: a resignation may have to wait for one whose process was killed.
 const MAX_HOLD: Duration = Duration::from_secs(10);
 
-/// A hold without leases. Whoever does not hear of this member for so long lets go.
+/// A hold without leases. A client that does not hear of this member for so long lets go.
 const HOLD_WITHOUT_LEASE: Duration = Duration::from_secs(1);
 
 /// Processes that may hold at a time.
@@ -72,7 +72,7 @@ pub(crate) struct Holders {
 }
 
 /// Somebody is giving leadership up. When this is dropped, whether that has come about or not, it can be held
-/// again by whoever leads then.
+/// again by the leader of that time.
 pub(crate) struct Ending {
     holders: Arc<Holders>,
 }
@@ -97,10 +97,10 @@ fn no_request(reason: impl Into<String>) -> Refusal {
 /// With who does, where that is known.
 fn not_leading(state: &ElectionState) -> Refusal {
     conflict(match state {
-        ElectionState::Following { leader, term: Term::NONE } => {
+        ElectionState::Following { leader, term: Term::NONE, .. } => {
             format!("this member does not lead; {leader} does")
         }
-        ElectionState::Following { leader, term } => {
+        ElectionState::Following { leader, term, .. } => {
             format!("this member does not lead; {leader} does, in term {term}")
         }
         _ => "this member does not lead, and knows of no leader".into(),
@@ -134,44 +134,44 @@ fn named(name: &str, hold: &Hold) -> String {
 #[serde(deny_unknown_fields)]
 pub(crate) struct HoldRequest {
     /// Nobody else holds this role at the same time. Without one, nobody is excluded.
-    pub(crate) role: Option<String>,
+    pub role: Option<String>,
 }
 
 /// What somebody who holds it is told.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct HoldDocument {
-    pub(crate) term: u64,
+    pub term: u64,
     /// How long from when this was asked.
-    pub(crate) hold_ms: f64,
+    pub hold_ms: f64,
     /// How long at most.
-    pub(crate) of_ms: f64,
+    pub of_ms: f64,
 }
 
 /// The mandate, as others of the host see it.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct MandateDocument {
     /// Changes with the term, with who holds which role, and when it is being given up.
-    pub(crate) version: String,
+    pub version: String,
     /// The term in which this member leads.
-    pub(crate) term: Option<u64>,
+    pub term: Option<u64>,
     /// Whether it is being given up.
-    pub(crate) ending: bool,
+    pub ending: bool,
     /// Absent without leases, and on followers.
-    pub(crate) remaining_ms: Option<f64>,
-    pub(crate) holders: Vec<String>,
+    pub remaining_ms: Option<f64>,
+    pub holders: Vec<String>,
     /// The roles that are held, each by one of them.
     #[serde(default)]
-    pub(crate) roles: Vec<String>,
+    pub roles: Vec<String>,
 }
 
 impl Holders {
-    pub(crate) fn new(promise: Promise, refusal: Option<&'static str>) -> Self {
-        let not_before = match promise.lease() {
+    pub(crate) fn new(guarantee: Guarantee, refusal: Option<&'static str>) -> Self {
+        let not_before = match guarantee.lease() {
             Some(_) => Duration::ZERO,
             None => boottime() + HOLD_WITHOUT_LEASE,
         };
         Holders {
-            of: promise.lease().unwrap_or(HOLD_WITHOUT_LEASE).min(MAX_HOLD),
+            of: guarantee.lease().unwrap_or(HOLD_WITHOUT_LEASE).min(MAX_HOLD),
             not_before,
             refusal,
             book: Mutex::default(),
@@ -301,7 +301,7 @@ pub(crate) struct Seen {
     )
 )]
 pub(crate) async fn mandate(State(node): State<Node>, Query(seen): Query<Seen>) -> Response {
-    if let (Some(_), Some(reason)) = (node.member.on_a_ledger(), node.holders.refusal) {
+    if let (Some(_), Some(reason)) = (node.member.kafka(), node.holders.refusal) {
         return (StatusCode::CONFLICT, format!("{reason}\n")).into_response();
     }
     let mut states = node.election.state();
@@ -379,9 +379,9 @@ fn parsed<T: Default + DeserializeOwned>(body: &Bytes) -> Result<T, Refusal> {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Resign {
     /// Only from this term.
-    pub(crate) term: Option<u64>,
+    pub term: Option<u64>,
     /// Let go of this hold first, and resign only if nobody else holds the mandate.
-    pub(crate) holder: Option<String>,
+    pub holder: Option<String>,
 }
 
 /// Has this member give leadership up, when nobody holds the mandate any more, and leave it to the others.
@@ -405,7 +405,7 @@ pub(crate) async fn resign(State(node): State<Node>, body: Bytes) -> Response {
         let reason = format!("others hold the mandate of this member: {others}\n");
         return (StatusCode::CONFLICT, reason).into_response();
     }
-    if let (Some(ledger), None) = (node.member.on_a_ledger(), asked.term) {
+    if let (Some(ledger), None) = (node.member.kafka(), asked.term) {
         // All or nothing, whichever roles they are.
         let _ending = node.holders.end().await;
         ledger.roles().resign();

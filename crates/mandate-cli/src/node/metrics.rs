@@ -2,24 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-use mandate_peer::links::Links;
+use mandate::peer::engine::links::Links;
+use mandate::{Event, Member};
 use mandate_proto::identity::MemberId;
 use mandate_proto::neli;
 use mandate_proto::registers;
-use mandate_runtime::Event;
 
 use super::document::{DiskDocument, StatusDocument, cause_name};
-use super::member::Member;
 use crate::ledger::RoleMapDocument;
 use crate::sql::words::reason_name;
 
 /// Counted since the start.
 pub(crate) struct Metrics {
     counts: Mutex<Counts>,
-    member: Arc<Member>,
+    member: Member,
 }
 
 #[derive(Debug, Default)]
@@ -33,7 +32,7 @@ struct Counts {
 }
 
 impl Metrics {
-    pub(crate) fn new(member: Arc<Member>) -> Self {
+    pub(crate) fn new(member: Member) -> Self {
         Metrics { counts: Mutex::default(), member }
     }
 
@@ -126,11 +125,13 @@ fn leadership(page: &mut Page, status: &StatusDocument) {
     if let Some(left) = status.lease_remaining_ms {
         page.value(&[], left / 1000.0);
     }
-    page.gauge(
-        "mandate_has_vote",
-        "0 while this member is new, has lost its disk or was changed, and not all others have answered.",
-    );
-    page.value(&[], flag(status.has_vote));
+    if let Some(has_vote) = status.has_vote {
+        page.gauge(
+            "mandate_has_vote",
+            "0 while this member is new, has lost its disk or was changed, and not all others have answered.",
+        );
+        page.value(&[], flag(has_vote));
+    }
     page.gauge("mandate_candidate", "0 while this member has no score, and could not be elected.");
     page.value(&[], flag(status.not_a_candidate.is_none()));
     page.gauge(
@@ -189,7 +190,9 @@ fn roles(page: &mut Page, group: &str, map: &RoleMapDocument) {
 fn members(page: &mut Page, status: &StatusDocument) {
     page.gauge("mandate_member_suspected", "1 for members that do not answer.");
     for peer in &status.members {
-        page.value(&[("member", &peer.id)], flag(peer.suspected));
+        if let Some(suspected) = peer.suspected {
+            page.value(&[("member", &peer.id)], flag(suspected));
+        }
     }
     page.gauge(
         "mandate_member_refused",
@@ -205,9 +208,12 @@ fn members(page: &mut Page, status: &StatusDocument) {
         }
     }
     page.gauge("mandate_member_requests", "Requests a second that clients send to a member.");
-    page.value(&[("member", &status.member)], status.requests);
-    for peer in &status.members {
-        page.value(&[("member", &peer.id)], peer.requests);
+    let own = (&status.member, status.requests);
+    let each = status.members.iter().map(|peer| (&peer.id, peer.requests));
+    for (member, requests) in [own].into_iter().chain(each) {
+        if let Some(requests) = requests {
+            page.value(&[("member", member)], requests);
+        }
     }
 }
 

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use mandate_proto::identity::Term;
+use mandate::{Election, ElectionState, Event, Guarantee, Mandate, Oracle, Start, State, Term};
 use mandate_proto::nfd_l::Reason;
-use mandate_runtime::event::State;
-use mandate_runtime::{Election, ElectionState, Event, Mandate, Promise, Start};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
@@ -16,48 +14,44 @@ use crate::exit::Exit;
 use crate::ledger::words as ledger_words;
 use crate::logging;
 use crate::output::{self, readable};
+use crate::program_runtime::block_on;
 use crate::sql::words as sql_words;
 use crate::wait::WaitArgs;
 
-pub(crate) mod access;
-mod advice;
+pub mod access;
 mod api;
-mod certificates;
-pub(crate) mod chronicle;
+pub mod chronicle;
 mod config;
 mod description;
-pub(crate) mod document;
+pub mod document;
 pub(crate) mod mandate_api;
-mod member;
+pub(crate) mod member;
 mod metrics;
-pub(crate) mod page;
-pub(crate) mod quality;
+pub mod page;
+pub mod quality;
 mod reload;
 mod roles_api;
-pub(crate) mod serve;
-mod tables;
+pub mod serve;
+mod value_api;
 
 use access::Access;
 pub(crate) use api::openapi;
-pub(crate) use certificates::follow as follow_certificates;
 use chronicle::Chronicle;
-pub(crate) use config::{EXAMPLE, EngineConfig, NodeConfig, PeerConfig};
+pub use config::NodeConfig;
 use document::About;
 use mandate_api::Holders;
-pub(crate) use member::{Member, start_peer, without_state};
 use metrics::Metrics;
 use serve::Door;
 
 pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<Exit> {
     let config = NodeConfig::read(&args.config)?;
     logging::begin("info");
-    let runtime = tokio::runtime::Runtime::new().context("could not start")?;
-    runtime.block_on(serve(config, args.start.start(), args.wait, |_| ()))?;
+    block_on(serve(config, args.start.start(), args.wait, |_| ()))?;
     Ok(Exit::Success)
 }
 
 /// Runs a member until it is asked to stop. `accompany` is given its election, once it has begun.
-pub(crate) async fn serve(
+pub async fn serve(
     config: NodeConfig,
     start: Start,
     wait: WaitArgs,
@@ -69,30 +63,29 @@ pub(crate) async fn serve(
     // Heard also while what the member needs is not there yet.
     let mut terminated = signal(SignalKind::terminate())?;
     let mut interrupted = signal(SignalKind::interrupt())?;
+    let builder = member::starting(config.member, start)?;
     let member = tokio::select! {
-        member = wait.until(async || Member::start(&config, start).await) => Arc::new(member?),
+        member = wait.until(async || Ok(builder.start().await?)) => member?,
         _ = interrupted.recv() => return Ok(()),
         _ = terminated.recv() => return Ok(()),
     };
-    let promise = member.promise();
+    let guarantee = member.guarantee();
     let about = Arc::new(About {
-        group: config.group.clone(),
-        me: member.me(),
-        guarantee: match promise {
-            Promise::Overlap => "overlap".into(),
-            Promise::Fenced => "fenced".into(),
-            Promise::Leased { lease } => format!("leased, {}", readable(lease)),
+        group: member.group().to_owned(),
+        me: member.id(),
+        guarantee: match guarantee {
+            Guarantee::Overlap => "overlap".into(),
+            Guarantee::Fenced => "fenced".into(),
+            Guarantee::Leased { lease } => format!("leased, {}", readable(lease)),
         },
-        oracle: member.oracle().clone(),
-        lease: promise.lease(),
-        has_terms: promise != Promise::Overlap,
+        oracle: member.oracle().cloned().unwrap_or_else(Oracle::constant),
+        lease: guarantee.lease(),
+        has_terms: guarantee != Guarantee::Overlap,
     });
-    if let (Some(peer), EngineConfig::Peer(config)) = (member.peer(), &config.engine) {
-        tokio::spawn(follow_certificates(peer.renewal(config.identity_files()), true));
-    }
+    tokio::spawn(reload::certificates(member.clone()));
     let metrics = Arc::new(Metrics::new(member.clone()));
     let chronicle = Arc::new(Chronicle::new());
-    let holders = Arc::new(Holders::new(promise, member.cannot_be_held()));
+    let holders = Arc::new(Holders::new(guarantee, member::cannot_be_held(&member)));
     let election = member.election().clone();
     let node = api::Node {
         election: election.clone(),
@@ -108,19 +101,18 @@ pub(crate) async fn serve(
         "{} of {}: {}, api at {}",
         node.about.me,
         node.about.group,
-        member.meets(),
+        member::meets(&member),
         door.url()?
     ))?;
     let access = Arc::new(access);
     tokio::spawn(reload::follow(config.access.clone(), access.clone(), door.tls()));
-    tokio::spawn(advice::watch_lease(member.clone()));
     let mut served = tokio::spawn(door.serve(api::router(node, access)));
     tokio::select! {
         served = &mut served => served.context("the api ended")?,
         _ = interrupted.recv() => {}
         _ = terminated.recv() => {}
         // A supervisor starts it again; a daemon that answers without a member would stay as it is.
-        reason = member.until_ended() => anyhow::bail!("the member has ended: {reason}"),
+        reason = member::until_ended(&member) => anyhow::bail!("the member has ended: {reason}"),
         () = stopped(&election) => {
             // Nobody asked for it. Whoever started this daemon is to start it again, or to look.
             served.abort();
@@ -129,7 +121,7 @@ pub(crate) async fn serve(
             anyhow::bail!("the member stopped by itself: {why}");
         }
     }
-    let leads = match member.on_a_ledger() {
+    let leads = match member.kafka() {
         Some(ledger) => !ledger.roles().owned().is_empty(),
         None => election.state().borrow().mandate().is_some_and(Mandate::check),
     };
@@ -157,7 +149,7 @@ async fn narrate(node: api::Node) {
         let _ = output::print(&noted.text);
     };
     // The handles would keep the member alive.
-    match member.on_a_ledger().map(|ledger| ledger.roles().changes()) {
+    match member.kafka().map(|ledger| ledger.roles().changes()) {
         // Of all roles, not of the first alone.
         Some(changes) => {
             drop((election, member));
@@ -198,6 +190,9 @@ fn event_text(event: &Event) -> String {
         }
         Event::Changed(State::Leading { term: Term::NONE }) => "LEADING".into(),
         Event::Changed(State::Leading { term }) => format!("LEADING in term {term}"),
+        Event::Published { leader, term, value } => {
+            format!("{leader} has published with term {term}: {value}")
+        }
         Event::Elected(record) => format!(
             "election over: {} leads in term {}, as {} (selection {}, installation {})",
             record.leader,
@@ -247,7 +242,7 @@ fn event_text(event: &Event) -> String {
             readable(*interval)
         ),
         Event::ClockBehind { by } => format!(
-            "the calendar clock is {} behind what it was when this member was first started",
+            "the wall clock is {} behind what it was when this member was first started",
             readable(*by)
         ),
         Event::OnDatabase(event) => sql_words::event_text(event),
@@ -256,6 +251,8 @@ fn event_text(event: &Event) -> String {
         Event::Twin { member } => {
             format!("two processes show the id {member}, and one was refused: stop one of the two")
         }
+        // Events that have no words here yet.
+        event => format!("{event:?}"),
     }
 }
 
@@ -279,18 +276,18 @@ fn because(reason: Reason) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mandate_runtime::Office;
+    use mandate::runtime::EngineSide;
 
     #[tokio::test]
     async fn a_driver_that_ends_ends_the_wait_and_the_probe_of_life() {
-        let (election, office) = Office::open(None);
+        let (election, side) = EngineSide::open(None);
         assert!(api::is_live(&election));
         let waiting = tokio::spawn(async move {
             stopped(&election).await;
             election
         });
         // As a panic in a driver does.
-        drop(office);
+        drop(side);
         assert!(!api::is_live(&waiting.await.unwrap()));
     }
 }

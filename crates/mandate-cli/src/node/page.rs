@@ -11,7 +11,7 @@ use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, get};
 
 /// What browsers are told with every answer.
-pub(crate) const HEADERS: [(HeaderName, &str); 5] = [
+pub const HEADERS: [(HeaderName, &str); 5] = [
     (
         CONTENT_SECURITY_POLICY,
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -29,14 +29,14 @@ type WebFile = (&'static str, &'static str, &'static str);
 
 macro_rules! web {
     ($path:literal, $name:literal, $kind:literal) => {
-        ($path, $kind, include_str!(concat!("../../../../web/", $name)))
+        ($path, $kind, include_str!(concat!("../../web/", $name)))
     };
 }
 
 const HTML: WebFile = web!("/", "index.html", "text/html; charset=utf-8");
 
 /// What both pages use.
-pub(crate) const SHARED: [WebFile; 3] = [
+pub const SHARED: [WebFile; 3] = [
     web!("/page.css", "page.css", "text/css; charset=utf-8"),
     web!("/dom.js", "dom.js", "text/javascript; charset=utf-8"),
     web!("/icon.svg", "icon.svg", "image/svg+xml"),
@@ -49,7 +49,7 @@ const SCRIPTS: [WebFile; 3] = [
 ];
 
 /// The demo's page.
-pub(crate) const DEMO: [WebFile; 2] = [
+pub const DEMO: [WebFile; 2] = [
     web!("/", "demo.html", "text/html; charset=utf-8"),
     web!("/demo.js", "demo.js", "text/javascript; charset=utf-8"),
 ];
@@ -59,18 +59,18 @@ fn files() -> impl Iterator<Item = WebFile> {
 }
 
 /// Whether this is a file of a page: they say nothing of the group, and need no token.
-pub(crate) fn is_file(path: &str) -> bool {
+pub fn is_file(path: &str) -> bool {
     files().any(|(own, ..)| own == path)
 }
 
 /// A route for each file of the daemon's page.
-pub(crate) fn routes<S: Clone + Send + Sync + 'static>()
+pub fn routes<S: Clone + Send + Sync + 'static>()
 -> impl Iterator<Item = (&'static str, MethodRouter<S>)> {
     files().map(route)
 }
 
 /// The route of a file.
-pub(crate) fn route<S: Clone + Send + Sync + 'static>(
+pub fn route<S: Clone + Send + Sync + 'static>(
     (path, kind, content): WebFile,
 ) -> (&'static str, MethodRouter<S>) {
     (path, get(async move || ([(CONTENT_TYPE, kind)], content).into_response()))

@@ -10,65 +10,65 @@ use crate::output::ms;
 
 /// Wanted, planned, measured.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct QualityDocument {
+pub struct QualityDocument {
     /// The leader that is watched; none while this member leads itself, or nobody does.
-    pub(crate) member: Option<String>,
+    pub member: Option<String>,
     /// What the configuration asks for; none if the interval is fixed.
-    pub(crate) wanted: Option<WantedDocument>,
+    pub wanted: Option<WantedDocument>,
     /// Why that cannot be had on the link as it is, if it cannot.
-    pub(crate) unachievable: Option<String>,
+    pub unachievable: Option<String>,
     /// What is in force.
-    pub(crate) plan: Option<InForceDocument>,
-    pub(crate) measured: MeasuredDocument,
+    pub plan: Option<InForceDocument>,
+    pub measured: MeasuredDocument,
 }
 
 /// The bounds.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct WantedDocument {
+pub struct WantedDocument {
     /// A crash is noticed within this time (T_D).
-    pub(crate) detect_ms: f64,
+    pub detect_ms: f64,
     /// Mistakes are at least so far apart, on average (T_MR).
-    pub(crate) mistake_every_s: f64,
+    pub mistake_every_s: f64,
     /// And last at most so long, on average (T_M).
-    pub(crate) mistake_lasts_ms: f64,
+    pub mistake_lasts_ms: f64,
 }
 
 /// Interval and margin.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct InForceDocument {
+pub struct InForceDocument {
     /// Time between heartbeats (eta).
-    pub(crate) interval_ms: f64,
+    pub interval_ms: f64,
     /// How much later than expected a heartbeat may be (alpha).
-    pub(crate) margin_ms: f64,
+    pub margin_ms: f64,
 }
 
 /// What was measured, of the link and of the detector.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct MeasuredDocument {
+pub struct MeasuredDocument {
     /// Heartbeats that should have arrived on the present link.
-    pub(crate) heartbeats: Option<u64>,
+    pub heartbeats: Option<u64>,
     /// Share of heartbeats that did not arrive.
-    pub(crate) loss: Option<f64>,
+    pub loss: Option<f64>,
     /// Standard deviation of the delay.
-    pub(crate) delay_sd_ms: Option<f64>,
+    pub delay_sd_ms: Option<f64>,
     /// How long leaders were watched since the start.
-    pub(crate) watched_s: f64,
+    pub watched_s: f64,
     /// How often a leader that was up was suspected.
-    pub(crate) mistakes: u64,
+    pub mistakes: u64,
     /// Mean time between mistakes (T_MR); none without a mistake.
-    pub(crate) mistake_every_s: Option<f64>,
+    pub mistake_every_s: Option<f64>,
     /// Mean duration of a mistake (T_M).
-    pub(crate) mistake_lasts_ms: Option<f64>,
+    pub mistake_lasts_ms: Option<f64>,
     /// How many crashes were noticed.
-    pub(crate) detections: u64,
+    pub detections: u64,
     /// From the last sign of life to the suspicion, on average (T_D).
-    pub(crate) detection_mean_ms: Option<f64>,
+    pub detection_mean_ms: Option<f64>,
     /// The longest.
-    pub(crate) detection_max_ms: Option<f64>,
+    pub detection_max_ms: Option<f64>,
 }
 
 impl QualityDocument {
-    pub(crate) fn new(detection: &Detection) -> Self {
+    pub fn new(detection: &Detection) -> Self {
         let service = &detection.service;
         let link = detection.watched.and_then(|watched| watched.link);
         QualityDocument {
@@ -93,7 +93,7 @@ impl QualityDocument {
     }
 
     /// What Prometheus is told: name, what it is, value.
-    pub(crate) fn figures(&self) -> Vec<(&'static str, &'static str, f64)> {
+    pub fn figures(&self) -> Vec<(&'static str, &'static str, f64)> {
         let (wanted, plan, measured) = (self.wanted.as_ref(), self.plan.as_ref(), &self.measured);
         let figures = [
             (

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mandate::Member;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
@@ -14,6 +15,14 @@ use super::serve::{SharedTls, acceptor};
 
 /// How often files are looked at.
 const LOOK: Duration = Duration::from_secs(2);
+
+/// Has a member's own certificates read on SIGHUP, for as long as the daemon runs.
+pub(super) async fn certificates(member: Member) {
+    let Ok(mut hangups) = signal(SignalKind::hangup()) else { return };
+    while hangups.recv().await.is_some() {
+        member.reload();
+    }
+}
 
 /// Keeps token, certificate and key as their files are.
 pub(super) async fn follow(files: AccessFiles, access: Arc<Access>, tls: Option<SharedTls>) {

@@ -5,8 +5,10 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
+use mandate::roles::role_named;
+
 use super::api::Node;
-use crate::ledger::{RoleDocument, RoleMapDocument, role_named};
+use crate::ledger::{RoleDocument, RoleMapDocument};
 
 const ONE_ROLE: &str = "this member's group has one role, and /leader says who leads it\n";
 
@@ -18,8 +20,8 @@ const ONE_ROLE: &str = "this member's group has one role, and /leader says who l
         (status = CONFLICT, description = "The engine has one role", body = String, content_type = "text/plain"),
     )
 )]
-pub(crate) async fn roles(State(node): State<Node>) -> Response {
-    match node.member.on_a_ledger() {
+pub(super) async fn roles(State(node): State<Node>) -> Response {
+    match node.member.kafka() {
         Some(member) => Json(RoleMapDocument::of(member).by_role()).into_response(),
         None => (StatusCode::CONFLICT, ONE_ROLE).into_response(),
     }
@@ -36,11 +38,11 @@ pub(crate) async fn roles(State(node): State<Node>) -> Response {
         (status = CONFLICT, description = "The engine has one role", body = String, content_type = "text/plain"),
     )
 )]
-pub(crate) async fn role(State(node): State<Node>, Path(name): Path<String>) -> Response {
-    let Some(member) = node.member.on_a_ledger() else {
+pub(super) async fn role(State(node): State<Node>, Path(name): Path<String>) -> Response {
+    let Some(member) = node.member.kafka() else {
         return (StatusCode::CONFLICT, ONE_ROLE).into_response();
     };
-    match role_named(&name, member.roles().layout()) {
+    match role_named(&name, member.roles().layout().roles()) {
         Ok(role) => {
             let document = RoleDocument::of(member.roles(), role);
             let code =

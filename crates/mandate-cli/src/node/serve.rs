@@ -38,7 +38,9 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-use super::access::{TlsFiles, warn_if_readable};
+use mandate::peer::warn_if_readable;
+
+use super::access::TlsFiles;
 
 /// Far below the 1024 open files that a process usually may have.
 const MAX_CONNECTIONS: usize = 256;
@@ -55,25 +57,25 @@ const REQUEST: Duration = Duration::from_secs(15);
 /// A request's head is a few hundred bytes; the rest is room for what proxies add.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 
-/// The largest body is a score or the name of a member.
-const MAX_BODY_BYTES: usize = 4 * 1024;
+/// The largest body is a value, of 4 KiB at most; one that is longer is to be told so.
+const MAX_BODY_BYTES: usize = 16 * 1024;
 
 /// After the system could not give us a connection (too many open files), it is left alone this long.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
 
 /// Where the API listens, and how it speaks.
-pub(crate) struct Door {
+pub struct Door {
     listener: TcpListener,
     tls: Option<SharedTls>,
 }
 
 /// What handshakes are made with, which may be replaced.
 #[derive(Clone)]
-pub(crate) struct SharedTls(Arc<RwLock<TlsAcceptor>>);
+pub struct SharedTls(Arc<RwLock<TlsAcceptor>>);
 
 impl SharedTls {
     /// Uses this from the next handshake on.
-    pub(crate) fn replace(&self, acceptor: TlsAcceptor) {
+    pub fn replace(&self, acceptor: TlsAcceptor) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = acceptor;
     }
 
@@ -83,7 +85,7 @@ impl SharedTls {
 }
 
 impl Door {
-    pub(crate) async fn open(api: SocketAddr, tls: Option<&TlsFiles>) -> anyhow::Result<Self> {
+    pub async fn open(api: SocketAddr, tls: Option<&TlsFiles>) -> anyhow::Result<Self> {
         let tls = tls.map(acceptor).transpose()?;
         let tls = tls.map(|acceptor| SharedTls(Arc::new(acceptor.into())));
         let listener = TcpListener::bind(api).await;
@@ -92,18 +94,18 @@ impl Door {
     }
 
     /// Where its certificate can be replaced, if it has one.
-    pub(crate) fn tls(&self) -> Option<SharedTls> {
+    pub fn tls(&self) -> Option<SharedTls> {
         self.tls.clone()
     }
 
     /// What to type into a browser.
-    pub(crate) fn url(&self) -> anyhow::Result<String> {
+    pub fn url(&self) -> anyhow::Result<String> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         Ok(format!("{scheme}://{}", self.listener.local_addr()?))
     }
 
     /// Answers with this router, for ever.
-    pub(crate) async fn serve(self, router: Router) {
+    pub async fn serve(self, router: Router) {
         let router = router
             .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
             .layer(middleware::from_fn(end_in_time));
@@ -121,7 +123,7 @@ impl Door {
     }
 }
 
-pub(crate) fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
+pub fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
     warn_if_readable(&files.key);
     let (certificate, key) = (files.certificate.display(), files.key.display());
     let open = |path: &std::path::Path| {
@@ -250,14 +252,14 @@ impl Open {
 
 /// A connection, as those who answer requests on it see it.
 #[derive(Clone, Debug)]
-pub(crate) struct Connection {
+pub struct Connection {
     id: u64,
     table: Arc<Table>,
 }
 
 impl Connection {
     /// Makes it a stream, which is spared when room is made; false if there are too many of them.
-    pub(crate) fn become_stream(&self) -> bool {
+    pub fn become_stream(&self) -> bool {
         let mut open = self.table.open();
         let streams = open.connections.values().filter(|slot| slot.is_stream).count();
         let slot = open.connections.get_mut(&self.id).filter(|_| streams < MAX_STREAMS);

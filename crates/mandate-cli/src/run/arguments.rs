@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use mandate::Value;
+
 use crate::args::{StartArgs, duration};
 use crate::client::ApiArgs;
 use crate::ledger::LedgerArgs;
@@ -60,6 +62,11 @@ pub(crate) struct RunArgs {
     pub(crate) start: StartArgs,
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
+    /// A value to publish with the term whenever this host leads, such as the command's address: everyone sees it with the leader
+    /// (`mandate status`, `/leader`). Text of up to 4 KiB. Goes before `value` in the configuration. The command finds it in
+    /// MANDATE_LEADER_VALUE.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) value: Option<Value>,
     /// How long the command may take to end after it was asked to, before it is killed; never longer than the lease.
     #[arg(long, default_value = "5s", value_parser = duration, value_name = "TIME")]
     pub(crate) grace: Duration,

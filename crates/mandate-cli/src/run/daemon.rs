@@ -13,14 +13,15 @@ use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
+use mandate::Value;
 use mandate_proto::identity::Term;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::time::{sleep, timeout};
 
-use super::standing::{Standing, look_every};
-use super::words::{Until, boottime};
-use crate::client::{ApiArgs, Client};
+use super::guard_protocol::{Until, boottime};
+use super::permit::{Permit, look_every};
+use crate::client::{ApiArgs, DaemonClient};
 use crate::node::mandate_api::{HoldDocument, HoldRequest, MandateDocument, Resign};
 
 /// The longest wait for the first answer, and for one while nothing is held.
@@ -40,7 +41,7 @@ const GONE: u16 = 410;
 
 /// The daemon, and under which name this process holds its mandate.
 pub(crate) struct Daemon {
-    client: Client,
+    client: DaemonClient,
     holder: String,
     role: String,
     /// Why it is not held, as the daemon said last.
@@ -57,7 +58,7 @@ impl Daemon {
         role: &str,
     ) -> anyhow::Result<(Arc<Self>, MandateDocument)> {
         let daemon = Arc::new(Daemon {
-            client: Client::new(args)?,
+            client: DaemonClient::new(args)?,
             // Two containers may each know their wrapper as process 1.
             holder: format!(
                 "run-{}-{:08x}",
@@ -81,7 +82,7 @@ impl Daemon {
     pub(crate) async fn follow(
         self: Arc<Self>,
         first: MandateDocument,
-        standing: watch::Sender<Standing>,
+        standing: watch::Sender<Permit>,
     ) {
         let changed = Arc::new(Notify::new());
         let waiting = tokio::spawn(self.clone().wait_for_changes(first, changed.clone()));
@@ -100,8 +101,8 @@ impl Daemon {
                     look_every(of)
                 }
                 Ok(Err((code, reason))) => {
-                    let ending = Standing::Ending { by: None };
-                    let now = if code == GONE { ending } else { Standing::Waiting };
+                    let ending = Permit::Ending { by: None };
+                    let now = if code == GONE { ending } else { Permit::Waiting };
                     standing.send_if_modified(|before| std::mem::replace(before, now) != now);
                     is_silent = false;
                     self.note(Some(reason.trim_end().to_owned()));
@@ -135,7 +136,7 @@ impl Daemon {
     async fn hold(
         self: &Arc<Self>,
         patience: Duration,
-    ) -> anyhow::Result<Result<(Standing, Duration), (u16, String)>> {
+    ) -> anyhow::Result<Result<(Permit, Duration), (u16, String)>> {
         // Counted from before the question: the answer may be late, the promise is not longer for it.
         let asked = boottime();
         let path = format!("/mandate/holders/{}", self.holder);
@@ -146,14 +147,14 @@ impl Daemon {
             let time = |ms: f64| Duration::try_from_secs_f64(ms / 1000.0).unwrap_or_default();
             let (at, of) = (asked + time(hold.hold_ms), time(hold.of_ms));
             let term = Term::new(hold.term);
-            (Standing::Leading { term, until: Until::At { at, of } }, of)
+            (Permit::Leading { term, until: Until::At { at, of } }, of)
         }))
     }
 
     /// How long an answer may take: while something is held, not so long that one late answer costs it.
-    fn patience(&self, standing: &watch::Sender<Standing>) -> Duration {
+    fn patience(&self, standing: &watch::Sender<Permit>) -> Duration {
         match *standing.borrow() {
-            Standing::Leading { until: Until::At { of, .. }, .. } => of / 4,
+            Permit::Leading { until: Until::At { of, .. }, .. } => of / 4,
             _ => PATIENCE,
         }
     }
@@ -196,6 +197,16 @@ impl Daemon {
             Ok((200..300, _)) => {}
             Ok((_, reason)) => tracing::info!("leadership stays: {}", reason.trim_end()),
             Err(error) => tracing::warn!("leadership could not be given back: {error:#}"),
+        }
+    }
+
+    /// Has the daemon publish a value with this term. The command runs also without.
+    pub(crate) async fn publish(self: &Arc<Self>, term: Term, value: &Value) {
+        let path = format!("/value?term={term}");
+        match self.send(PATIENCE, "PUT", &path, value.as_str()).await {
+            Ok((200..300, _)) => {}
+            Ok((_, reason)) => tracing::warn!("the value is not published: {}", reason.trim_end()),
+            Err(error) => tracing::warn!("the value could not be published: {error:#}"),
         }
     }
 

@@ -49,9 +49,9 @@ use rustix::time::{
     timerfd_settime,
 };
 
+use super::guard_protocol::{Heard, Order, Report, Socket, Until, boottime};
 use super::signals::TERM;
 use super::tree::{self, KILL_TIME, Killing, LOOK, Tree};
-use super::words::{Heard, Order, Report, Socket, Until, boottime};
 use crate::exit::Exit;
 
 /// How often it is looked whether a command that was asked to end has done so.

@@ -8,13 +8,22 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use anyhow::Context;
+use mandate::Value;
 use mandate_proto::identity::Term;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::process::Child;
 
-use super::words::{Heard, Order, Report, Socket, Until};
+use super::guard_protocol::{Heard, Order, Report, Socket, Until};
 use super::{terminal, tree};
+
+/// What the command finds in its environment.
+pub(crate) struct Environment<'a> {
+    pub(crate) role: &'a str,
+    pub(crate) term: Term,
+    /// What is published with the term.
+    pub(crate) value: Option<&'a Value>,
+}
 
 /// A command under guard.
 pub(crate) struct Guarded {
@@ -30,8 +39,8 @@ pub(crate) struct Guarded {
 impl Guarded {
     /// Starts a guard, which starts the command. It shares this lock until nothing of the command is left.
     pub(crate) fn start(
-        role: &str,
-        (term, until): (Term, Until),
+        environment: Environment<'_>,
+        until: Until,
         command: &[String],
         others: BTreeSet<i32>,
         lock: Option<&File>,
@@ -44,7 +53,13 @@ impl Guarded {
             guard.arg("--foreground");
         }
         guard.arg("--").args(command).stdin(OwnedFd::from(theirs));
+        let Environment { role, term, value } = environment;
         guard.env("MANDATE_ROLE", role).env("MANDATE_TERM", term.to_string());
+        // One that was inherited from whoever started this program is not about this term.
+        guard.env_remove("MANDATE_LEADER_VALUE");
+        if let Some(value) = value {
+            guard.env("MANDATE_LEADER_VALUE", value.as_str());
+        }
         // So that what strikes our process group does not strike both.
         guard.process_group(0);
         let guard = tokio::process::Command::from(guard).spawn();

@@ -3,12 +3,11 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use mandate_proto::identity::Term;
-use mandate_runtime::{Election, ElectionState, Loan};
+use mandate::{Election, ElectionState, Loan, Member, Term, Value};
 use tokio::time::timeout;
 
 use super::daemon::{Daemon, FAREWELL};
-use crate::node::Member;
+use crate::node::member::others;
 
 pub(crate) enum Lender<'a> {
     /// A member of this process.
@@ -44,6 +43,13 @@ impl Lender<'_> {
         }
     }
 
+    /// Has the daemon publish a value with this term. A member of this process does that by itself, with its first moment.
+    pub(crate) async fn publish(&self, term: Term, value: &Value) {
+        if let Lender::Daemon(daemon) = self {
+            daemon.publish(term, value).await;
+        }
+    }
+
     /// Lets go for a while: the command has ended, and waits for another turn.
     pub(crate) async fn let_go(&self) {
         if let Lender::Daemon(daemon) = self {
@@ -72,15 +78,15 @@ impl Lender<'_> {
             Lender::Member { member, election } => {
                 let state = election.state().borrow().clone();
                 match state {
-                    ElectionState::Following { leader, term } => {
-                        let others = member.others().await;
+                    ElectionState::Following { leader, term, .. } => {
+                        let others = others(member).await;
                         let label = others.iter().find(|other| other.id == leader);
                         let label = label.and_then(|other| other.label.as_ref());
                         let label = label.map(|label| format!(" ({label})")).unwrap_or_default();
                         Some(format!("{leader}{label} leads in term {term}"))
                     }
                     // Members on a ledger do not know of each other.
-                    ElectionState::Electing if member.on_a_ledger().is_some() => {
+                    ElectionState::Electing if member.kafka().is_some() => {
                         Some("the role is another member's, or nobody's yet".into())
                     }
                     ElectionState::Electing => Some("no leader is known yet".into()),

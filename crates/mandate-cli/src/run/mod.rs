@@ -13,43 +13,43 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use mandate_proto::identity::Term;
-use mandate_runtime::Start;
-use mandate_sql::Address;
+use mandate::sql::Address;
+use mandate::{Builder, Member, Start, Term, Value};
 use tokio::sync::watch::{Receiver, channel};
 use tokio::time::{interval, sleep};
 
 use crate::exit::Exit;
 use crate::logging;
-use crate::node::{EngineConfig, Member, NodeConfig, follow_certificates, without_state};
+use crate::node::NodeConfig;
+use crate::node::member::{meets, starting, without_state};
 use crate::output;
-use crate::sql;
+use crate::program_runtime::block_on;
 
 mod arguments;
 mod daemon;
 mod exec;
 mod guard;
+mod guard_protocol;
 mod guarded;
 mod lender;
+mod permit;
 mod signals;
-mod standing;
 mod terminal;
 mod tree;
 mod watch;
-mod words;
 
 pub(crate) use arguments::RunArgs;
 use arguments::RunEngine;
 use daemon::Daemon;
 pub(crate) use exec::{BecomeArgs, run as become_command};
 pub(crate) use guard::{GuardArgs, run as guard_command};
-use guarded::Guarded;
+use guard_protocol::Until;
+pub(crate) use guard_protocol::boottime;
+use guarded::{Environment, Guarded};
 use lender::Lender;
+use permit::Permit;
 use signals::Signals;
-use standing::Standing;
 use watch::{Outcome, Watch};
-use words::Until;
-pub(crate) use words::boottime;
 
 /// Before it is looked again whether a mandate that was lost just now is known to be.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -61,9 +61,8 @@ const LOOK_WHY: Duration = Duration::from_secs(1);
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     logging::begin("warn");
     tree::adopt_orphans()?;
-    let runtime = tokio::runtime::Runtime::new().context("could not start")?;
-    let ended = runtime.block_on(async {
-        // First: whoever asks to stop is heard, whatever is waited for.
+    block_on(async {
+        // First, so that a request to stop is heard whatever is waited for.
         let signals = Signals::listen()?;
         match (&args.config, args.engine()?) {
             (Some(config), _) => with_config(args, signals, config).await,
@@ -71,37 +70,29 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
             (None, Some(RunEngine::Sql)) => match args.database.at.address()? {
                 Some(url) => on_database(args, signals, &url).await,
                 None => {
-                    let url = sql::default_address()?;
+                    let url = mandate::sql::default_address()?;
                     output::complain(format!("electing on {url}"));
                     on_database(args, signals, &url).await
                 }
             },
             (None, None) => with_daemon(args, signals).await,
         }
-    });
-    // Nothing that still waits for an answer is worth waiting for.
-    runtime.shutdown_background();
-    ended
+    })
 }
 
 /// Runs the command where a member of this process leads.
 async fn with_config(args: &RunArgs, signals: Signals, config: &Path) -> anyhow::Result<Exit> {
     let config = NodeConfig::read(config)?;
-    if let EngineConfig::Peer(config) = &config.engine {
+    if let Builder::Peer(config) = &config.member {
         anyhow::ensure!(
-            !config.protocol.moves_leaders(),
+            !config.protocol().moves_leaders(),
             "[moves] hands leadership over before the command has ended: leave it out for `mandate run`, or set \
              shadow = true"
         );
     }
-    with_member(args, signals, async || {
-        let member = Member::start(&config, args.start.start()).await?;
-        if let (Some(peer), EngineConfig::Peer(config)) = (member.peer(), &config.engine) {
-            tokio::spawn(follow_certificates(peer.renewal(config.identity_files()), false));
-        }
-        Ok(member)
-    })
-    .await
+    let value = args.value.clone().or_else(|| config.member.value().cloned());
+    let member = starting(config.member, args.start.start())?.with_value(value.clone());
+    with_member(args, signals, value, async || Ok(member.start().await?)).await
 }
 
 /// The same, with a member that elects on a database.
@@ -109,7 +100,8 @@ async fn on_database(args: &RunArgs, signals: Signals, url: &Address) -> anyhow:
     without_state(args.start.start(), "on a database")?;
     let group = args.database.at.group_or(&args.role);
     let config = args.database.resolve(url, group)?;
-    with_member(args, signals, async || Member::on_database(&config).await).await
+    let config = config.with_value(args.value.clone());
+    with_member(args, signals, args.value.clone(), async || Ok(config.start().await?)).await
 }
 
 /// The same, with a member of a group on Kafka.
@@ -117,9 +109,10 @@ async fn on_ledger(args: &RunArgs, signals: Signals) -> anyhow::Result<Exit> {
     without_state(args.start.start(), "on a ledger")?;
     let group = args.database.at.group_or(&args.role);
     let config = args.ledger.resolve(group, args.database.member)?;
-    with_member(args, signals, async || {
-        let member = Member::on_ledger(&config).await?;
-        output::complain(format!("in the group {group}: {}", member.meets()));
+    let config = config.with_value(args.value.clone());
+    with_member(args, signals, args.value.clone(), async || {
+        let member = config.start().await?;
+        output::complain(format!("in the group {group}: {}", meets(&member)));
         Ok(member)
     })
     .await
@@ -128,6 +121,7 @@ async fn on_ledger(args: &RunArgs, signals: Signals) -> anyhow::Result<Exit> {
 async fn with_member(
     args: &RunArgs,
     mut signals: Signals,
+    value: Option<Value>,
     start: impl AsyncFnMut() -> anyhow::Result<Member>,
 ) -> anyhow::Result<Exit> {
     let member = tokio::select! {
@@ -135,12 +129,12 @@ async fn with_member(
         exit = signals.stopped() => return Ok(exit),
         member = args.wait.until(start) => member?,
     };
-    let (standing, told) = channel(Standing::Waiting);
+    let (standing, told) = channel(Permit::Waiting);
     let election = member.election_of(&args.role)?;
-    tokio::spawn(standing::of_member(election.clone(), member.promise().lease(), standing));
+    tokio::spawn(permit::of_member(election.clone(), member.guarantee().lease(), standing));
     // If something of the command may be left, leadership is not given back: its lease is waited for.
     let lender = Lender::Member { member: &member, election };
-    let ended = Supervisor::new(args, told, signals, lender).run().await;
+    let ended = Supervisor::new(args, told, signals, lender, value).run().await;
     let ended = ended.map_err(|error| match member.ended() {
         Some(reason) => error.context(reason),
         None => error,
@@ -161,30 +155,34 @@ async fn with_daemon(args: &RunArgs, mut signals: Signals) -> anyhow::Result<Exi
         exit = signals.stopped() => return Ok(exit),
         connected = args.wait.until(async || Daemon::connect(&args.api, &args.role).await) => connected?,
     };
-    let (standing, told) = channel(Standing::Waiting);
+    let (standing, told) = channel(Permit::Waiting);
     tokio::spawn(daemon.clone().follow(first, standing));
-    Supervisor::new(args, told, signals, Lender::Daemon(daemon)).run().await
+    let value = args.value.clone();
+    Supervisor::new(args, told, signals, Lender::Daemon(daemon), value).run().await
 }
 
 struct Supervisor<'a> {
     args: &'a RunArgs,
-    standing: Receiver<Standing>,
+    standing: Receiver<Permit>,
     signals: Signals,
     /// A container's entry point may have started something before it became this program.
     others: BTreeSet<i32>,
     /// Whose mandate it is.
     lender: Lender<'a>,
+    /// What is published with each term.
+    value: Option<Value>,
 }
 
 impl<'a> Supervisor<'a> {
     fn new(
         args: &'a RunArgs,
-        standing: Receiver<Standing>,
+        standing: Receiver<Permit>,
         signals: Signals,
         lender: Lender<'a>,
+        value: Option<Value>,
     ) -> Self {
         let others = tree::Tree::look(&BTreeSet::new(), &BTreeSet::new()).ids().clone();
-        Supervisor { args, standing, signals, others, lender }
+        Supervisor { args, standing, signals, others, lender, value }
     }
 
     /// Runs the command whenever this host leads; how this program ends, when nothing of the command is left. An error
@@ -224,9 +222,13 @@ impl<'a> Supervisor<'a> {
     async fn command(&mut self, term: Term, until: Until) -> anyhow::Result<Outcome> {
         let RunArgs { role, command, grace, .. } = self.args;
         output::complain(format!("leading in term {term}: starting {}", command[0]));
+        if let Some(value) = &self.value {
+            self.lender.publish(term, value).await;
+        }
         let (leading, lock) = ((term, until), self.lender.lock());
+        let environment = Environment { role, term, value: self.value.as_ref() };
         let mut guarded =
-            Guarded::start(role, leading, command, self.others.clone(), lock.as_ref())?;
+            Guarded::start(environment, until, command, self.others.clone(), lock.as_ref())?;
         let watch = Watch::new(&mut guarded, leading, *grace);
         watch.run(&mut self.standing, &mut self.signals).await
     }

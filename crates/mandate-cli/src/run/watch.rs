@@ -7,11 +7,11 @@ use mandate_proto::identity::Term;
 use tokio::sync::watch::Receiver;
 use tokio::time::{interval, sleep};
 
+use super::guard_protocol::{Order, Report, Until, boottime};
 use super::guarded::{Guarded, stuck};
+use super::permit::Permit;
 use super::signals::{Asked, Signals, TERM, ended_by};
-use super::standing::Standing;
 use super::tree::REAP;
-use super::words::{Order, Report, Until, boottime};
 use crate::exit::Exit;
 use crate::output;
 
@@ -56,7 +56,7 @@ impl<'a> Watch<'a> {
     /// Watches until nothing of the command is left. An error means that something may be.
     pub(crate) async fn run(
         mut self,
-        standing: &mut Receiver<Standing>,
+        standing: &mut Receiver<Permit>,
         signals: &mut Signals,
     ) -> anyhow::Result<Outcome> {
         let mut is_told = true;
@@ -72,7 +72,7 @@ impl<'a> Watch<'a> {
                 changed = standing.changed(), if is_told => {
                     is_told = changed.is_ok();
                     let now = *standing.borrow_and_update();
-                    self.adjust(if is_told { now } else { Standing::Waiting });
+                    self.adjust(if is_told { now } else { Permit::Waiting });
                 }
                 asked = signals.next() => self.obey(asked),
                 _ = reap.tick() => self.guarded.reap(),
@@ -135,17 +135,17 @@ impl<'a> Watch<'a> {
     }
 
     /// Tells the guard what has become of the mandate.
-    fn adjust(&mut self, now: Standing) {
+    fn adjust(&mut self, now: Permit) {
         let by = match now {
-            Standing::Leading { term, until } if term == self.term => {
+            Permit::Leading { term, until } if term == self.term => {
                 self.until = until;
                 return self.guarded.order(Order::Until(until));
             }
-            Standing::Ending { by } => {
+            Permit::Ending { by } => {
                 let told = self.until.kill_at().unwrap_or_default();
                 by.map_or(told, |by| by.min(told)).min(boottime() + self.grace)
             }
-            Standing::Leading { .. } | Standing::Waiting => boottime(),
+            Permit::Leading { .. } | Permit::Waiting => boottime(),
         };
         if self.end_by.is_none() {
             let term = self.term;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use mandate::sql::engine::Database;
+use mandate::sql::engine::schema::script;
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::registers::Config;
-use mandate_sql::schema::{Dialect, script};
-use mandate_sql::{Address, Database};
 
 use super::UrlText;
 use crate::exit::Exit;
@@ -21,7 +21,7 @@ pub(crate) enum SqlCommand {
     ///
     /// SQLite needs no such thing: members make their file themselves.
     #[command(after_help = "\
-Example: once, by whoever may make tables; then members need much less, which --print shows.
+Example: once, by someone who may make tables; then members need much less, which --print shows.
   mandate sql init --url postgres://admin@db.example/orders")]
     Init(InitArgs),
     /// Raise a group's terms, after an older database was put back.
@@ -68,12 +68,7 @@ pub(crate) fn run(command: &SqlCommand) -> anyhow::Result<Exit> {
     };
     let address = args.url.address()?;
     if args.print {
-        let dialect = match &address {
-            Address::Sqlite(_) => Dialect::Sqlite,
-            Address::Postgres(_) => Dialect::Postgres,
-            Address::MySql(_) => Dialect::MySql,
-        };
-        output::print(script(dialect).trim_end())?;
+        output::print(script(address.dialect()).trim_end())?;
         return Ok(Exit::Success);
     }
     tokio::runtime::Runtime::new()?.block_on(Database::make_schema(&address))?;

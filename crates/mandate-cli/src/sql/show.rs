@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use mandate::sql::engine::database::{ControlRowStatus, MemberEntry, Reigned, RoleEntry};
+use mandate::sql::engine::{Address, Database};
 use mandate_proto::identity::MemberId;
 use mandate_proto::registers::Reason;
-use mandate_sql::database::{MemberEntry, Reigned, RoleEntry, Standing};
-use mandate_sql::{Address, Database};
 use serde::Serialize;
 
 use super::WhereArgs;
@@ -26,6 +26,9 @@ struct StatusDocument {
     group: String,
     leader: Option<String>,
     term: u64,
+    /// What the leader has published with its term.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
     /// Why the term began, or, without a leader, ended.
     reason: &'static str,
     round_ms: f64,
@@ -73,7 +76,7 @@ struct ReignDocument {
 
 /// A group, as its rows show it.
 struct Seen {
-    standing: Standing,
+    standing: ControlRowStatus,
     /// Whether the leader renews. A row alone does not tell: whoever leads may have died long ago.
     renews: bool,
     members: Vec<MemberEntry>,
@@ -92,7 +95,7 @@ struct Reader {
 impl Reader {
     fn open(address: &Address, at: &WhereArgs) -> anyhow::Result<Self> {
         let group = at.group.clone().context("name the group with --group")?;
-        mandate_sql::engine::check_group(&group)?;
+        mandate::sql::engine::engine::check_group(&group)?;
         if let Address::Sqlite(path) = address {
             anyhow::ensure!(path.exists(), "there is no file {}", path.display());
         }
@@ -107,8 +110,9 @@ impl Reader {
             let first = self.standing().await?;
             let first_roles = self.database.roles(&self.group).await?;
             let (began, lease) = (Instant::now(), first.control.published.lease);
-            let (mut standing, mut roles) = (first, first_roles.clone());
             let mut renews = first.control.leader.is_none();
+            let version = first.control.version;
+            let (mut standing, mut roles) = (first, first_roles.clone());
             let stands_still = |roles: &[RoleEntry]| {
                 roles.iter().any(|role| role.leader.is_some() && first_roles.contains(role))
             };
@@ -116,7 +120,7 @@ impl Reader {
                 tokio::time::sleep((lease / 20).max(Duration::from_millis(5))).await;
                 standing = self.standing().await?;
                 roles = self.database.roles(&self.group).await?;
-                renews = standing.control.version != first.control.version;
+                renews = standing.control.version != version;
             }
             for role in roles.iter_mut().filter(|role| first_roles.contains(role)) {
                 role.leader = None;
@@ -127,7 +131,7 @@ impl Reader {
         })
     }
 
-    async fn standing(&self) -> anyhow::Result<Standing> {
+    async fn standing(&self) -> anyhow::Result<ControlRowStatus> {
         let standing = self.database.standing(&self.group).await?;
         standing.with_context(|| format!("nobody has joined {} yet", self.group))
     }
@@ -144,6 +148,11 @@ impl Seen {
         self.standing.control.leader.filter(|_| self.renews).map(|leader| leader.member)
     }
 
+    /// What the leader has published, if there is one.
+    fn value(&self) -> Option<&str> {
+        self.leader().and(self.standing.value.as_ref()).map(|value| value.as_str())
+    }
+
     fn label(&self, member: MemberId) -> &str {
         let row = self.members.iter().find(|row| row.member == member);
         row.map_or("no longer in the group", |row| row.label.as_str())
@@ -156,6 +165,7 @@ impl Seen {
             group: group.to_owned(),
             leader: self.leader().map(|leader| leader.to_string()),
             term: control.version.term.get(),
+            value: self.value().map(str::to_owned),
             reason: reason_name(control.reason),
             round_ms: output::ms(control.published.round),
             lease_ms: output::ms(control.published.lease),
@@ -210,8 +220,12 @@ impl Seen {
                 None => format!("nobody leads {group}: {}", because(control.reason)),
             },
         };
+        text += "\n";
+        if let Some(value) = self.value() {
+            text += &format!("\n  value       {}", output::indented(value));
+        }
         text += &format!(
-            "\n\n  rounds of {}, a lease of {}{}\n",
+            "\n  rounds of {}, a lease of {}{}\n",
             readable(control.published.round),
             readable(control.published.lease),
             if self.standing.has_session_lock {

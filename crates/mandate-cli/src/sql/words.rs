@@ -1,6 +1,6 @@
 //! What happens to elections on a database, in words.
 
-use mandate_proto::registers::{Event, Guarantee, Loss, Reason};
+use mandate_proto::registers::{Event, Loss, Reason, SqlGuarantee};
 
 use crate::output::readable;
 
@@ -31,16 +31,19 @@ pub(crate) fn reason_name(reason: Reason) -> &'static str {
 }
 
 /// What a leader relies on.
-pub(crate) fn guarantee_name(guarantee: Guarantee) -> &'static str {
+pub(crate) fn guarantee_name(guarantee: SqlGuarantee) -> &'static str {
     match guarantee {
-        Guarantee::Fenced => "fenced",
-        Guarantee::Leased => "leased",
+        SqlGuarantee::Fenced => "fenced",
+        SqlGuarantee::Leased => "leased",
     }
 }
 
 /// An event.
 pub(crate) fn event_text(event: &Event) -> String {
     match event {
+        Event::Published { leader, term, value } => {
+            format!("{leader} has published with term {term}: {value}")
+        }
         Event::Reigned(reign) => match reign.leader {
             Some(leader) => {
                 format!("{leader} leads in term {}: {}", reign.term, because(reign.reason))

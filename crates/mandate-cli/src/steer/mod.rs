@@ -1,24 +1,23 @@
 //! `mandate steer`: leaders by score for clusters that have their own elections.
 
-pub(crate) mod trial;
-
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use mandate_etcd::client::{Access, Endpoint};
-use mandate_etcd::judgement::Settings;
-use mandate_etcd::steering::Steering;
-use mandate_etcd::wishes::Wishes;
+use mandate::peer::Protocol;
 use mandate_proto::oracle::Oracle;
-use mandate_runtime::Protocol;
+use mandate_steer::etcd::client::{Endpoint, EtcdAccess};
+use mandate_steer::etcd::keys;
+use mandate_steer::judgement::SteerSettings;
+use mandate_steer::{EtcdCluster, Steering, System};
 
 use crate::args::{StartArgs, positive_duration};
 use crate::exit::Exit;
 use crate::input;
 use crate::logging;
-use crate::node::{self, EngineConfig, NodeConfig};
+use crate::node::{self, NodeConfig};
 use crate::output;
+use crate::program_runtime::block_on;
 use crate::wait::WaitArgs;
 
 /// How long etcd may take to take note of a wish.
@@ -58,7 +57,7 @@ pub(crate) struct WishArgs {
     /// For how long. After that sidecars go on as before.
     #[arg(long = "for", default_value = "1h", value_parser = positive_duration, value_name = "TIME")]
     lasts: Duration,
-    /// Why, for whoever reads the sidecars' logs.
+    /// The reason, shown in the sidecars' logs.
     #[arg(long, default_value = "maintenance", value_name = "TEXT")]
     why: String,
 }
@@ -99,7 +98,7 @@ pub(crate) struct EtcdArgs {
     #[arg(long, default_value = "500ms", value_parser = positive_duration, value_name = "TIME")]
     every: Duration,
     /// By how many entries a member may be behind and still be made leader.
-    #[arg(long, default_value_t = Settings::default().lag, value_name = "N")]
+    #[arg(long, default_value_t = SteerSettings::default().lag, value_name = "N")]
     lag: u64,
     /// Between two moves that this sidecar makes, at least.
     #[arg(long, default_value = "5s", value_parser = positive_duration, value_name = "TIME")]
@@ -117,7 +116,7 @@ pub(crate) fn run(command: &SteerCommand) -> anyhow::Result<Exit> {
         SteerCommand::Etcd(args) => steer(args)?,
         SteerCommand::Hold(args) => {
             let etcd = args.access.endpoint()?;
-            Wishes::hold(&etcd, &args.why, args.lasts, ANSWER)?;
+            keys::hold(&etcd, &args.why, args.lasts, ANSWER)?;
             output::print(format!(
                 "etcd's leadership stays where it is for {}",
                 humantime::format_duration(args.lasts)
@@ -126,14 +125,14 @@ pub(crate) fn run(command: &SteerCommand) -> anyhow::Result<Exit> {
         SteerCommand::Drain(args) => {
             let etcd = args.access.endpoint()?;
             let member = etcd.position(ANSWER)?.member;
-            Wishes::drain(&etcd, member, &args.why, args.lasts, ANSWER)?;
+            keys::drain(&etcd, member, &args.why, args.lasts, ANSWER)?;
             output::print(format!(
                 "{member} is not to lead for {}",
                 humantime::format_duration(args.lasts)
             ))?;
         }
         SteerCommand::Resume(args) => {
-            Wishes::resume(&args.endpoint()?, ANSWER)?;
+            keys::resume(&args.endpoint()?, ANSWER)?;
             output::print("nothing is held or drained any more")?;
         }
     }
@@ -144,24 +143,24 @@ fn steer(args: &EtcdArgs) -> anyhow::Result<()> {
     let mut config = NodeConfig::read(&args.config)?;
     with_health(&mut config)
         .with_context(|| format!("{} cannot be used to steer", args.config.display()))?;
-    let steering = args.steering()?;
+    let (etcd, steering) = (args.etcd()?, args.steering());
+    let name = etcd.name();
     logging::begin("info");
-    let runtime = tokio::runtime::Runtime::new().context("could not start")?;
-    runtime.block_on(node::serve(config, args.start.start(), WaitArgs::default(), |election| {
-        tokio::spawn(steering.run(election, |told| {
+    block_on(node::serve(config, args.start.start(), WaitArgs::default(), |election| {
+        tokio::spawn(steering.run(etcd, election, move |report| {
             // If nobody reads it, leaders are moved all the same.
-            let _ = output::print(told.to_string());
+            let _ = output::print(format!("{name}: {report}"));
         }));
     }))
 }
 
 impl AccessArgs {
-    fn access(&self) -> anyhow::Result<Access> {
+    fn access(&self) -> anyhow::Result<EtcdAccess> {
         let password = |path: &PathBuf| -> anyhow::Result<String> {
             Ok(input::read_text(path, MAX_PASSWORD)?.trim_end_matches(['\r', '\n']).to_owned())
         };
         let password = self.etcd_password_file.as_ref().map(password).transpose()?;
-        Ok(Access {
+        Ok(EtcdAccess {
             ca: self.etcd_ca.clone(),
             certificate: self.etcd_cert.clone().zip(self.etcd_key.clone()),
             user: self.etcd_user.clone().zip(password),
@@ -174,26 +173,29 @@ impl AccessArgs {
 }
 
 impl EtcdArgs {
-    fn steering(&self) -> anyhow::Result<Steering> {
-        let (access, own) = (self.access.access()?, self.access.endpoint()?);
-        let settings = Settings {
+    fn etcd(&self) -> anyhow::Result<EtcdCluster> {
+        Ok(EtcdCluster::new(self.access.endpoint()?, self.access.access()?))
+    }
+
+    fn steering(&self) -> Steering {
+        let settings = SteerSettings {
             // Two looks may fail before an answer is too old.
             fresh: (self.every * 3).max(Duration::from_secs(1)),
             lag: self.lag,
             pause: self.pause,
             respect: self.respect,
-            ..Settings::default()
+            ..SteerSettings::default()
         };
-        Ok(Steering { own, access, every: self.every, settings, shadow: self.shadow })
+        Steering { every: self.every, settings, shadow: self.shadow }
     }
 }
 
 /// A member that cannot lead etcd is worse than any that can: that is the first term of every oracle here.
 fn with_health(config: &mut NodeConfig) -> anyhow::Result<()> {
-    let EngineConfig::Peer(peer) = &mut config.engine else {
+    let mandate::Builder::Peer(peer) = &mut config.member else {
         anyhow::bail!("sidecars elect by messages: engine = \"peer\"");
     };
-    let Protocol::Pole(pole) = &peer.protocol else {
+    let Protocol::Pole(pole) = peer.protocol() else {
         anyhow::bail!("sidecars elect by score: guarantee = \"fenced\" or \"leased\"");
     };
     let oracle = pole.oracle().to_string();
@@ -203,6 +205,6 @@ fn with_health(config: &mut NodeConfig) -> anyhow::Result<()> {
          take it out"
     );
     let oracle: Oracle = format!("application, {oracle}").parse().context("[election] oracle")?;
-    peer.protocol = Protocol::Pole(pole.clone().with_oracle(oracle));
+    **peer = peer.clone().with_oracle(oracle);
     Ok(())
 }

@@ -7,8 +7,9 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+pub(crate) use mandate_servers::testing::within;
 use tempfile::TempDir;
 
 /// The program, with signals as a terminal would leave them: where tests run in the background, some are ignored,
@@ -248,21 +249,5 @@ pub(crate) fn show_logs_of_a_failure(directory: &Path) {
     {
         let text = std::fs::read(log.path()).unwrap_or_default();
         eprintln!("--- {}\n{}", log.file_name().display(), String::from_utf8_lossy(&text));
-    }
-}
-
-/// A bound is for what hangs, not for speed: the tests share two cores with servers, browsers and each other.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Waits for something, for as long as is said and for [`PATIENCE`] at least.
-pub(crate) fn within<T>(bound: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let bound = bound.max(PATIENCE);
-    let began = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(began.elapsed() < bound, "not within {bound:?}: {what}");
-        std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -5,26 +5,23 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+pub(crate) use mandate_servers::testing::Running;
 
 use crate::group::{Group, mandate, within};
 
 pub(crate) const LEASED: &str = "guarantee = 'leased'\nlease = '600ms'";
 pub(crate) const LEASE: Duration = Duration::from_millis(600);
 
+/// A command whose child leaves its process group; neither ends when asked, and both act all the time.
+pub(crate) const TREE: &str = "trap '' TERM; echo $PPID > guard; echo $$ > child; \
+    setsid sh -c 'trap \"\" TERM; echo $$ > escaped; while :; do echo > act; sleep 0.02; done' & \
+    while :; do echo > act; sleep 0.02; done";
+
 /// For whatever must happen: a bound for hangs, not for speed.
 pub(crate) const BOUND: Duration = Duration::from_secs(90);
-
-/// A process that does not outlive its test.
-pub(crate) struct Running(pub(crate) Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// `mandate run` for a member, around a shell script that runs in the group's directory.
 pub(crate) fn run(group: &Group, id: u32, args: &[&str], script: &str) -> Running {
@@ -102,6 +99,15 @@ pub(crate) fn is_alive(pid: &str) -> bool {
 /// Waits until none of these lives.
 pub(crate) fn gone(bound: Duration, pids: &[&str]) {
     within(bound, "all are gone", || pids.iter().all(|pid| !is_alive(pid)).then_some(()));
+}
+
+/// Waits until none of these processes of a [`TREE`] lives. None acted a lease after `began` or later: on a busy machine that says more
+/// than when this process notices.
+pub(crate) fn gone_within_the_lease(group: &Group, began: SystemTime, pids: &[&str]) {
+    gone(BOUND, pids);
+    let acted = fs::metadata(file(group, "act")).unwrap().modified().unwrap();
+    let after = acted.duration_since(began).unwrap_or_default();
+    assert!(after < LEASE, "acted after {after:?}, and the lease is {LEASE:?}");
 }
 
 /// Processes that have this text in their command line.

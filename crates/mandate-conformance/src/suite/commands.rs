@@ -17,11 +17,11 @@ use mandate_runtime::Start;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::{Failure, Proof, SIZE, Trial, WATCHED_ACTS, ensure};
+use super::{CheckFailure, Proof, SIZE, Trial, WATCHED_ACTS, ensure};
 use crate::group::{GroupError, system};
 use crate::history::{History, now};
 use crate::judge::judge;
-use crate::process::Process;
+use crate::process::ChildProcess;
 use crate::subject::Members;
 
 /// Before a command that does not end when it is asked would be killed: longer than anything is waited for, so that
@@ -141,7 +141,7 @@ pub(super) fn outlives(trial: &Trial<'_>) -> Proof {
 /// One wrapper a member.
 struct Wrappers<'a> {
     // In the order in which they must end.
-    running: BTreeMap<MemberId, Process>,
+    running: BTreeMap<MemberId, ChildProcess>,
     members: Box<dyn Members>,
     directory: TempDir,
     trial: &'a Trial<'a>,
@@ -153,7 +153,7 @@ struct Wrappers<'a> {
 
 impl<'a> Wrappers<'a> {
     /// Starts a wrapper for each member of a new group.
-    fn start(trial: &'a Trial<'a>, kind: Kind) -> Result<Self, Failure> {
+    fn start(trial: &'a Trial<'a>, kind: Kind) -> Result<Self, CheckFailure> {
         let directory = tempfile::Builder::new().prefix("mandate-").tempdir();
         let directory = directory.map_err(system("make a private directory"))?;
         let members = trial.subject.group(SIZE, directory.path()).map_err(GroupError::Setup)?;
@@ -167,7 +167,7 @@ impl<'a> Wrappers<'a> {
         Ok(wrappers)
     }
 
-    fn spawn(&mut self, member: MemberId, start: Start) -> Result<(), Failure> {
+    fn spawn(&mut self, member: MemberId, start: Start) -> Result<(), CheckFailure> {
         let wrapper = self.members.wrapper(member, start).ok_or(GroupError::NoWrapper)?;
         // A wrapper does not know of the harness, and would outlive one that was killed.
         let mut command = Command::new("setpriv");
@@ -180,7 +180,7 @@ impl<'a> Wrappers<'a> {
         let log = OpenOptions::new().create(true).append(true).open(self.log_path(member));
         let log: File = log.map_err(system(format!("keep what the wrapper of {member} says")))?;
         let hears = self.hears.clone();
-        let process = Process::spawn(&mut command, log, move |line| {
+        let process = ChildProcess::spawn(&mut command, log, move |line| {
             let _ = hears.send((member, line.to_owned()));
         });
         let process = process.map_err(system(format!("start a wrapper for {member}")))?;
@@ -201,13 +201,13 @@ impl<'a> Wrappers<'a> {
         self.running.remove(&member);
     }
 
-    fn signal(&self, member: MemberId, signal: Signal) -> Result<(), Failure> {
+    fn signal(&self, member: MemberId, signal: Signal) -> Result<(), CheckFailure> {
         let sent = self.running.get(&member).map_or(Ok(()), |process| process.signal(signal));
         Ok(sent.map_err(system(format!("signal the wrapper of {member}")))?)
     }
 
     /// Waits until a wrapper has ended; its exit code.
-    fn ended(&mut self, member: MemberId) -> Result<Option<i32>, Failure> {
+    fn ended(&mut self, member: MemberId) -> Result<Option<i32>, CheckFailure> {
         let status = self.until(&format!("the wrapper of {member} ends"), |wrappers| {
             wrappers.running.get_mut(&member)?.ended().ok().flatten()
         })?;
@@ -217,7 +217,7 @@ impl<'a> Wrappers<'a> {
 
     /// Asks the wrapper of the leader to stop, and sees that its command ends by itself; whose it was. Where leadership was
     /// lost in that moment, on a busy host, there was no command to ask: then another attempt is made.
-    fn ask_to_end(&mut self) -> Result<MemberId, Failure> {
+    fn ask_to_end(&mut self) -> Result<MemberId, CheckFailure> {
         let ends_with = self.kind.ends_with;
         let mut code = None;
         for _ in 0..ATTEMPTS {
@@ -232,7 +232,9 @@ impl<'a> Wrappers<'a> {
             })?;
             self.spawn(leader, Start::Stored)?;
         }
-        Err(Failure::Otherwise(format!("leadership was lost {ATTEMPTS} times; {code:?} at last")))
+        Err(CheckFailure::Otherwise(format!(
+            "leadership was lost {ATTEMPTS} times; {code:?} at last"
+        )))
     }
 
     /// Whether the last thing that a member's wrapper said is that it starts its command.
@@ -243,7 +245,7 @@ impl<'a> Wrappers<'a> {
     }
 
     /// Waits until a command runs, and has said what it does with signals, if it says anything; whose it is.
-    fn runs(&mut self) -> Result<MemberId, Failure> {
+    fn runs(&mut self) -> Result<MemberId, CheckFailure> {
         let acts = self.kind.acts.then(now);
         self.until("a command runs", |wrappers| {
             let is_running = |member: &MemberId| wrappers.is_running(*member);
@@ -257,7 +259,7 @@ impl<'a> Wrappers<'a> {
     }
 
     /// Waits until a command acts in a higher term, and who runs it.
-    fn acts_above(&mut self, term: Term) -> Result<(MemberId, Term), Failure> {
+    fn acts_above(&mut self, term: Term) -> Result<(MemberId, Term), CheckFailure> {
         self.until(&format!("a command acts in a term above {term}"), |wrappers| {
             let act = wrappers.history.latest().filter(|act| act.term > term)?;
             Some((act.member, act.term))
@@ -268,7 +270,7 @@ impl<'a> Wrappers<'a> {
         &mut self,
         what: &str,
         mut look: impl FnMut(&mut Self) -> Option<T>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CheckFailure> {
         let (began, bound) = (Instant::now(), self.trial.subject.patience());
         loop {
             while let Ok((member, line)) = self.said.try_recv() {
@@ -292,15 +294,16 @@ impl<'a> Wrappers<'a> {
     fn complaints(&self) -> String {
         let shown = |member| {
             let text = self.logged(member);
-            let end = text.ceil_char_boundary(text.len().saturating_sub(SHOWN_BYTES));
-            format!("\n--- {member}\n{}", &text[end..])
+            let from = text.len().saturating_sub(SHOWN_BYTES);
+            let end = (from..).find_map(|from| text.get(from..)).unwrap_or_default();
+            format!("\n--- {member}\n{end}")
         };
         (1..=SIZE).map(MemberId::new).map(shown).collect()
     }
 
     /// What commands did is judged as what members do.
-    fn conclude(self) -> Result<(), Failure> {
+    fn conclude(self) -> Result<(), CheckFailure> {
         let violations = judge(self.trial.subject.guarantee(), &self.history);
-        if violations.is_empty() { Ok(()) } else { Err(Failure::Broken(violations)) }
+        if violations.is_empty() { Ok(()) } else { Err(CheckFailure::Broken(violations)) }
     }
 }

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use super::{Failure, Proof, Trial, conclude, ensure};
-use crate::group::Group;
+use super::{CheckFailure, Proof, Trial, conclude, ensure};
+use crate::group::ProcessGroup;
 use crate::history::{Act, now};
-use crate::protocol::Order;
+use crate::protocol::Instruction;
 
 pub(super) fn pause(trial: &Trial<'_>) -> Proof {
     let mut group = trial.group()?;
@@ -21,7 +21,7 @@ pub(super) fn pause(trial: &Trial<'_>) -> Proof {
     group.resume(leader.member)?;
     group.settle()?;
     // It goes on as a member like any other.
-    let answer = group.order(leader.member, Order::Status)?;
+    let answer = group.order(leader.member, Instruction::Status)?;
     ensure(answer.is_ok(), || format!("{} does not answer: {answer:?}", leader.member))?;
     conclude(group, format!("the next acted after {:.1?}", after(began, next)))
 }
@@ -49,7 +49,7 @@ fn after(began: u64, act: Act) -> Duration {
 }
 
 /// Waits until so much time has passed since some time.
-fn sleep_until(group: &mut Group, since: u64, length: Duration) -> Result<(), Failure> {
+fn sleep_until(group: &mut ProcessGroup, since: u64, length: Duration) -> Result<(), CheckFailure> {
     let passed = || Duration::from_nanos(now().saturating_sub(since)) >= length;
     Ok(group.until("time passes", |_| passed().then_some(()))?)
 }

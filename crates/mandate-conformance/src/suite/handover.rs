@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use mandate_proto::identity::MemberId;
 use mandate_runtime::Start;
 
-use super::{Failure, Proof, Trial, WATCHED_ACTS, conclude, ensure};
-use crate::group::Group;
+use super::{CheckFailure, Proof, Trial, WATCHED_ACTS, conclude, ensure, ensure_kept};
+use crate::group::ProcessGroup;
 use crate::history::{Act, now};
-use crate::protocol::Order;
+use crate::protocol::Instruction;
 use crate::subject::Ability;
 
 /// How often a handover may be tried to show that it is fast.
@@ -28,9 +28,9 @@ const SHUTDOWN: Duration = Duration::from_secs(6);
 /// `give_up` tells when it asked the leader to.
 fn at_once(
     trial: &Trial<'_>,
-    group: &mut Group,
-    mut give_up: impl FnMut(&mut Group, Act) -> Result<u64, Failure>,
-) -> Result<Duration, Failure> {
+    group: &mut ProcessGroup,
+    mut give_up: impl FnMut(&mut ProcessGroup, Act) -> Result<u64, CheckFailure>,
+) -> Result<Duration, CheckFailure> {
     let mut fastest = Duration::MAX;
     let mut attempts = 0;
     for _ in 0..ATTEMPTS * 3 {
@@ -52,22 +52,30 @@ fn at_once(
         }
     }
     ensure(fastest < Duration::MAX, || "nobody else came to lead, again and again".into())?;
-    Err(Failure::Otherwise(format!(
+    Err(CheckFailure::Otherwise(format!(
         "the next leader acted after {fastest:?} at best, as if it had waited for the lease"
     )))
 }
 
 /// Orders something that must be carried out.
-fn must(group: &mut Group, member: MemberId, order: Order) -> Result<(), Failure> {
-    let answer = group.order(member, order)?;
+fn must(
+    group: &mut ProcessGroup,
+    member: MemberId,
+    order: Instruction,
+) -> Result<(), CheckFailure> {
+    let answer = group.order(member, order.clone())?;
     ensure(answer.is_ok(), || format!("{member} did not {order}: {answer:?}"))
 }
 
 /// Orders something that must be refused; the reason.
-fn must_not(group: &mut Group, member: MemberId, order: Order) -> Result<String, Failure> {
-    match group.order(member, order)? {
+fn must_not(
+    group: &mut ProcessGroup,
+    member: MemberId,
+    order: Instruction,
+) -> Result<String, CheckFailure> {
+    match group.order(member, order.clone())? {
         Err(reason) => Ok(reason),
-        Ok(_) => Err(Failure::Otherwise(format!("{member} did {order}"))),
+        Ok(_) => Err(CheckFailure::Otherwise(format!("{member} did {order}"))),
     }
 }
 
@@ -76,7 +84,7 @@ pub(super) fn resignation(trial: &Trial<'_>) -> Proof {
     let mut resigned = Vec::new();
     let fastest = at_once(trial, &mut group, |group, leader| {
         let began = now();
-        must(group, leader.member, Order::Resign)?;
+        must(group, leader.member, Instruction::Resign)?;
         resigned.push((leader, now()));
         Ok(began)
     })?;
@@ -105,11 +113,11 @@ pub(super) fn transfer(trial: &Trial<'_>) -> Proof {
 
 /// Has whoever leads hand over to a member. A leader that has not heard of that one for a while may
 /// refuse, on a busy host: then nothing has changed, and it is asked again.
-fn hand_over(group: &mut Group, to: MemberId) -> Result<Act, Failure> {
+fn hand_over(group: &mut ProcessGroup, to: MemberId) -> Result<Act, CheckFailure> {
     let mut refused = String::new();
     for _ in 0..ATTEMPTS {
         let leader = group.settle()?;
-        if let Err(reason) = group.order(leader.member, Order::Transfer(to))? {
+        if let Err(reason) = group.order(leader.member, Instruction::Transfer(to))? {
             group.acts_after(leader.member, leader.term, now())?;
             refused = reason;
             continue;
@@ -118,11 +126,15 @@ fn hand_over(group: &mut Group, to: MemberId) -> Result<Act, Failure> {
         ensure(next.member == to, || format!("it went to {} instead of {to}", next.member))?;
         return Ok(next);
     }
-    Err(Failure::Otherwise(format!("{to} was refused again and again: {refused}")))
+    Err(CheckFailure::Otherwise(format!("{to} was refused again and again: {refused}")))
 }
 
 /// Has a member lead: by transfer, or, where there is none, because all others are gone.
-fn bring_back(trial: &Trial<'_>, group: &mut Group, to: MemberId) -> Result<(), Failure> {
+fn bring_back(
+    trial: &Trial<'_>,
+    group: &mut ProcessGroup,
+    to: MemberId,
+) -> Result<(), CheckFailure> {
     if trial.can(Ability::Transfer) {
         hand_over(group, to)?;
         return Ok(());
@@ -144,33 +156,33 @@ pub(super) fn refused_transfer(trial: &Trial<'_>) -> Proof {
     let leader = group.settle()?;
     let others: Vec<_> =
         group.members().into_iter().filter(|member| *member != leader.member).collect();
-    let stranger = Order::Transfer(MemberId::new(99));
+    let stranger = Instruction::Transfer(MemberId::new(99));
     let mut reasons = vec![
         must_not(&mut group, leader.member, stranger)?,
-        must_not(&mut group, others[0], Order::Transfer(others[1]))?,
+        must_not(&mut group, others[0], Instruction::Transfer(others[1]))?,
     ];
     // Where there is no transfer, everybody is refused.
     if trial.can(Ability::Transfer) {
         group.kill(others[0])?;
         until_suspected(trial, &mut group, leader.member, others[0])?;
     }
-    reasons.push(must_not(&mut group, leader.member, Order::Transfer(others[0]))?);
-    group.acts_after(leader.member, leader.term, now())?;
+    reasons.push(must_not(&mut group, leader.member, Instruction::Transfer(others[0]))?);
     let after = group.settle()?;
-    ensure(after.term == leader.term, || "leadership moved all the same".into())?;
+    ensure_kept(leader.term, after.term)?;
+    group.acts_after(leader.member, leader.term, now())?;
     conclude(group, reasons.join("; "))
 }
 
 /// Waits until a member has noticed that another is gone.
 fn until_suspected(
     trial: &Trial<'_>,
-    group: &mut Group,
+    group: &mut ProcessGroup,
     by: MemberId,
     gone: MemberId,
-) -> Result<(), Failure> {
+) -> Result<(), CheckFailure> {
     let began = Instant::now();
     while began.elapsed() < trial.subject.patience() {
-        let known = group.order(by, Order::Status)?.unwrap_or_default();
+        let known = group.order(by, Instruction::Status)?.unwrap_or_default();
         let suspects = known.split_once(" suspects").map_or("", |(_, members)| members);
         if suspects.split(' ').any(|member| member == gone.to_string()) {
             return Ok(());
@@ -178,7 +190,7 @@ fn until_suspected(
         // Leaders act all the time: that paces the question.
         group.watch(1)?;
     }
-    Err(Failure::Otherwise(format!("{by} does not notice that {gone} is gone")))
+    Err(CheckFailure::Otherwise(format!("{by} does not notice that {gone} is gone")))
 }
 
 pub(super) fn cancelled_work(trial: &Trial<'_>) -> Proof {
@@ -186,17 +198,17 @@ pub(super) fn cancelled_work(trial: &Trial<'_>) -> Proof {
     let leader = group.settle()?;
     let waiting = group.members().into_iter().find(|member| *member != leader.member);
     if let Some(member) = waiting {
-        must(&mut group, member, Order::Lead)?;
-        must(&mut group, member, Order::Cancel)?;
+        must(&mut group, member, Instruction::Lead)?;
+        must(&mut group, member, Instruction::Cancel)?;
     }
     group.acts_after(leader.member, leader.term, now())?;
     let still = group.settle()?;
     ensure(still.term == leader.term, || "who only waited has moved leadership".into())?;
     let fastest = at_once(trial, &mut group, |group, leader| {
-        must(group, leader.member, Order::Lead)?;
+        must(group, leader.member, Instruction::Lead)?;
         group.works(leader.member, leader.term)?;
         let began = now();
-        must(group, leader.member, Order::Cancel)?;
+        must(group, leader.member, Instruction::Cancel)?;
         Ok(began)
     })?;
     // The handle whose work was cancelled still works.

@@ -2,8 +2,8 @@
 
 use mandate_runtime::Start;
 
-use super::{Proof, Trial, conclude, ensure};
-use crate::protocol::Order;
+use super::{Proof, Trial, conclude, ensure, ensure_kept};
+use crate::protocol::Instruction;
 
 /// After each change all members that run come to name the same leader and term, and that leader acts in
 /// it. What they named on the way is for the judge: of each term one leader, and terms that never fall.
@@ -30,12 +30,10 @@ pub(super) fn twin(trial: &Trial<'_>) -> Proof {
         ensure(!complaint.trim().is_empty(), || format!("a second {member} was not told why"))?;
         why = complaint.lines().last().unwrap_or_default().to_owned();
         // The first one is as well as before.
-        let answer = group.order(member, Order::Status)?;
+        let answer = group.order(member, Instruction::Status)?;
         ensure(answer.is_ok(), || format!("{member} does not answer any more: {answer:?}"))?;
     }
     let after = group.settle()?;
-    ensure(after.term == leader.term, || {
-        format!("leadership moved from term {} to {}", leader.term, after.term)
-    })?;
+    ensure_kept(leader.term, after.term)?;
     conclude(group, format!("\"{why}\""))
 }

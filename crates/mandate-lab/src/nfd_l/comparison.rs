@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use mandate_proto::detector::FailureDetector;
-use mandate_proto::detector::configurator::{Link, Plan, plan};
+use mandate_proto::detector::configurator::{LinkQuality, Plan, plan};
 use mandate_proto::detector::estimator::Estimate;
 use mandate_proto::detector::fixed_timeout::FixedTimeout;
 use mandate_proto::detector::nfd_e::{DEFAULT_WINDOW, NfdE};
@@ -16,8 +16,9 @@ use mandate_proto::detector::phi_accrual::{PhiAccrual, PhiAccrualConfig};
 use mandate_proto::detector::quartiles::Quartiles;
 use mandate_sim::link::LinkModel;
 
-use super::{DELAY_ALLOWANCE, Settings, bounds, bursty_link, calm_link};
-use crate::arrivals::{Detection, Trace};
+use super::recording;
+use super::{DELAY_ALLOWANCE, NfdLSettings, bounds, bursty_link, calm_link};
+use mandate_cli::arrivals::{DetectionTimes, Trace};
 
 /// Steps of progress that a comparison reports.
 pub const STEPS: u64 = 4;
@@ -29,7 +30,7 @@ const MONITORS: u64 = 4;
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// Its name, with its parameter.
-    pub detector: Name,
+    pub detector: DetectorName,
     /// Mean detection time over all moments at which a crash might have come, in seconds.
     pub detection_mean: f64,
     /// The longest, in seconds.
@@ -44,7 +45,7 @@ pub struct Row {
 
 /// A detector with its parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Name {
+pub enum DetectorName {
     /// NFD-E with this interval and margin.
     NfdE {
         /// eta
@@ -64,26 +65,28 @@ pub enum Name {
     },
 }
 
-impl Name {
+impl DetectorName {
     /// Without its parameter.
     pub fn short(&self) -> &'static str {
         match self {
-            Name::NfdE { .. } => "NFD-E",
-            Name::PhiAccrual { .. } => "phi-accrual",
-            Name::FixedTimeout { .. } => "fixed timeout",
+            DetectorName::NfdE { .. } => "NFD-E",
+            DetectorName::PhiAccrual { .. } => "phi-accrual",
+            DetectorName::FixedTimeout { .. } => "fixed timeout",
         }
     }
 }
 
-impl std::fmt::Display for Name {
+impl std::fmt::Display for DetectorName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let ms = |duration: &Duration| duration.as_secs_f64() * 1000.0;
         match self {
-            Name::NfdE { interval, margin } => {
+            DetectorName::NfdE { interval, margin } => {
                 write!(f, "NFD-E ({:.1} + {:.1} ms)", ms(interval), ms(margin))
             }
-            Name::PhiAccrual { threshold } => write!(f, "phi-accrual (phi {threshold:.1})"),
-            Name::FixedTimeout { timeout } => write!(f, "fixed timeout ({:.1} ms)", ms(timeout)),
+            DetectorName::PhiAccrual { threshold } => write!(f, "phi-accrual (phi {threshold:.1})"),
+            DetectorName::FixedTimeout { timeout } => {
+                write!(f, "fixed timeout ({:.1} ms)", ms(timeout))
+            }
         }
     }
 }
@@ -107,21 +110,21 @@ pub struct Comparison {
 }
 
 /// Runs the comparison; calls `progress` [`STEPS`] times.
-pub fn compare(settings: &Settings, plan: &Plan, progress: &mut impl FnMut()) -> Comparison {
+pub fn compare(settings: &NfdLSettings, plan: &Plan, progress: &mut impl FnMut()) -> Comparison {
     let calm = record(settings, calm_link(), plan.interval);
     let bursty = record(settings, bursty_link(), plan.interval);
     progress();
     let nfd_e = || NfdE::new(plan.detect(), DEFAULT_WINDOW);
-    let nfd_e_name = Name::NfdE { interval: plan.interval, margin: plan.margin };
+    let nfd_e_name = DetectorName::NfdE { interval: plan.interval, margin: plan.margin };
     let target = detection(&calm, &nfd_e).mean();
     let timeout = tune(target, 0.0, 10.0, |timeout| detection(&calm, &|| fixed(timeout)).mean());
     let threshold = tune(target, 0.1, 300.0, |phi| detection(&calm, &|| accrual(plan, phi)).mean());
     progress();
     let rows = |traces: &[Trace]| {
-        let timeout_name = Name::FixedTimeout { timeout: Duration::from_secs_f64(timeout) };
+        let timeout_name = DetectorName::FixedTimeout { timeout: Duration::from_secs_f64(timeout) };
         vec![
             row(nfd_e_name, traces, &nfd_e),
-            row(Name::PhiAccrual { threshold }, traces, &|| accrual(plan, threshold)),
+            row(DetectorName::PhiAccrual { threshold }, traces, &|| accrual(plan, threshold)),
             row(timeout_name, traces, &|| fixed(timeout)),
         ]
     };
@@ -142,18 +145,18 @@ pub fn compare(settings: &Settings, plan: &Plan, progress: &mut impl FnMut()) ->
 }
 
 /// The configurator's answer to the bursty link as measured, tried on that link.
-fn renew(settings: &Settings, estimate: &Estimate) -> Option<(Plan, Row)> {
-    let link = Link::new(estimate.loss, estimate.variance, DELAY_ALLOWANCE).ok()?;
+fn renew(settings: &NfdLSettings, estimate: &Estimate) -> Option<(Plan, Row)> {
+    let link = LinkQuality::new(estimate.loss, estimate.variance, DELAY_ALLOWANCE).ok()?;
     let plan = plan(&bounds(), &link, Duration::from_millis(1)).ok()?;
     let traces = record(settings, bursty_link(), plan.interval);
-    let name = Name::NfdE { interval: plan.interval, margin: plan.margin };
+    let name = DetectorName::NfdE { interval: plan.interval, margin: plan.margin };
     Some((plan, row(name, &traces, &|| NfdE::new(plan.detect(), DEFAULT_WINDOW))))
 }
 
-fn record(settings: &Settings, link: LinkModel, interval: Duration) -> Vec<Trace> {
+fn record(settings: &NfdLSettings, link: LinkModel, interval: Duration) -> Vec<Trace> {
     let seeds = 0..settings.runs.max(1) * MONITORS;
     seeds
-        .map(|i| Trace::record(link, interval, settings.length, settings.seed + 1000 + i))
+        .map(|i| recording::record(link, interval, settings.length, settings.seed + 1000 + i))
         .collect()
 }
 
@@ -170,8 +173,8 @@ fn accrual(plan: &Plan, threshold: f64) -> PhiAccrual {
     })
 }
 
-fn detection<D: FailureDetector>(traces: &[Trace], detector: &dyn Fn() -> D) -> Detection {
-    let mut all = Detection::default();
+fn detection<D: FailureDetector>(traces: &[Trace], detector: &dyn Fn() -> D) -> DetectionTimes {
+    let mut all = DetectionTimes::default();
     for trace in traces {
         all.merge(trace.replay(&mut detector()).detection);
     }
@@ -187,13 +190,13 @@ fn tune(target: f64, mut low: f64, mut high: f64, mean: impl Fn(f64) -> f64) -> 
     0.5 * (low + high)
 }
 
-fn row<D: FailureDetector>(name: Name, traces: &[Trace], detector: &dyn Fn() -> D) -> Row {
+fn row<D: FailureDetector>(name: DetectorName, traces: &[Trace], detector: &dyn Fn() -> D) -> Row {
     let replays: Vec<_> = traces.iter().map(|trace| trace.replay(&mut detector())).collect();
     let hours: f64 = replays.iter().map(|r| r.report.observed.as_secs_f64() / 3600.0).sum();
     let mistakes: u64 = replays.iter().map(|r| r.report.mistakes).sum();
     let durations = replays.iter().filter_map(|r| r.report.mistake_duration);
     let accuracy: f64 = replays.iter().map(|r| r.report.accuracy).sum();
-    let mut detection = Detection::default();
+    let mut detection = DetectionTimes::default();
     replays.iter().for_each(|replay| detection.merge(replay.detection));
     Row {
         detector: name,

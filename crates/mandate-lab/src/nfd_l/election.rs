@@ -7,21 +7,21 @@ use std::time::Duration;
 use mandate_proto::detector::Verdict;
 use mandate_proto::detector::configurator::Plan;
 use mandate_proto::detector::quartiles::Quartiles;
-use mandate_proto::detector::recorder::{Recorder, Report};
+use mandate_proto::detector::recorder::{DetectorReport, Recorder};
 use mandate_proto::identity::MemberId;
 use mandate_proto::nfd_l::{Config, Event, NfdL};
 use mandate_proto::time::Instant;
-use mandate_sim::clock::Clock;
+use mandate_sim::clock::HostClocks;
 use mandate_sim::fault::{DiskFate, Fault};
 use mandate_sim::link::LinkModel;
 use mandate_sim::nfd_l::MemberConfig;
 use mandate_sim::random::{Random, Stream};
-use mandate_sim::subject::{Moment, Observation, Observer};
+use mandate_sim::subject::{Moment, Observation, SimulationObserver};
 use mandate_sim::time::SimTime;
 use mandate_sim::world::{Machinery, World};
 use mandate_sim::{host_of, member};
 
-use super::{MEMBERS, Settings, calm_link};
+use super::{MEMBERS, NfdLSettings, calm_link};
 
 /// Wake-ups come up to a millisecond late, as on a loaded machine.
 const MACHINERY: Machinery =
@@ -37,7 +37,7 @@ const CYCLE: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub struct Accuracy {
     /// What each monitor did, in each run.
-    pub monitors: Vec<Report>,
+    pub monitors: Vec<DetectorReport>,
     /// Messages sent per interval, for which a single broadcaster needs four.
     pub messages_per_interval: f64,
 }
@@ -98,7 +98,7 @@ impl Speed {
 
 /// Hours in which nobody crashes.
 pub fn measure_accuracy(
-    settings: &Settings,
+    settings: &NfdLSettings,
     plan: &Plan,
     link: LinkModel,
     progress: &mut impl FnMut(),
@@ -126,7 +126,7 @@ pub fn measure_accuracy(
 
 /// Crash and recovery cycles of a leader that is preferred, so that it is re-elected as soon as
 /// it is back.
-pub fn measure_speed(settings: &Settings, plan: &Plan, progress: &mut impl FnMut()) -> Speed {
+pub fn measure_speed(settings: &NfdLSettings, plan: &Plan, progress: &mut impl FnMut()) -> Speed {
     let mut random = Random::new(settings.seed, Stream::Faults);
     let mut speed = Speed::default();
     for cycle in 0..settings.cycles {
@@ -159,7 +159,7 @@ fn group(plan: &Plan, seed: u64, link: LinkModel, favoured: u64) -> World<NfdL, 
         let priority = u8::from(favoured & (1 << host) != 0);
         let config = Config::from_plan(member(host), plan).expect("a plan has a margin");
         let config = config.with_priority(priority);
-        (MemberConfig { config, mutant: None }, Clock::new(0))
+        (MemberConfig { config, mutant: None }, HostClocks::new(0))
     });
     let monitors = Monitors { subject: None, recorders: Vec::new(), outputs: vec![None; MEMBERS] };
     let mut world = World::new(seed, hosts, link, MACHINERY, monitors);
@@ -206,7 +206,7 @@ impl Monitors {
     }
 }
 
-impl Observer<NfdL> for Monitors {
+impl SimulationObserver<NfdL> for Monitors {
     fn observe(&mut self, moment: Moment, what: &Observation<'_, NfdL>) {
         let now = steady(moment.now);
         match what {

@@ -12,12 +12,13 @@
 
 use std::time::Duration;
 
-use mandate_proto::detector::configurator::{Bounds, Link, Plan, plan};
+use mandate_proto::detector::configurator::{Bounds, LinkQuality, Plan, plan};
 use mandate_sim::link::{Bursts, Delay, LinkModel};
 
 pub mod comparison;
 pub mod election;
 pub mod plot;
+mod recording;
 pub mod report;
 
 pub use comparison::{Comparison, compare};
@@ -39,7 +40,7 @@ pub const DELAY_ALLOWANCE: Duration = Duration::from_millis(5);
 
 /// How long and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct NfdLSettings {
     /// Runs for accuracy; the paper's 6.
     pub runs: u64,
     /// Length of each; the paper's hour.
@@ -50,13 +51,13 @@ pub struct Settings {
     pub seed: u64,
 }
 
-impl Default for Settings {
+impl Default for NfdLSettings {
     fn default() -> Self {
-        Settings { runs: 6, length: Duration::from_secs(3600), cycles: 10, seed: 1 }
+        NfdLSettings { runs: 6, length: Duration::from_secs(3600), cycles: 10, seed: 1 }
     }
 }
 
-impl Settings {
+impl NfdLSettings {
     /// Steps of progress that a whole experiment reports.
     pub fn steps(&self) -> u64 {
         2 * self.runs + self.cycles + comparison::STEPS
@@ -71,7 +72,8 @@ pub fn bounds() -> Bounds {
 
 /// The plan for them on the paper's link.
 pub fn paper_plan() -> Plan {
-    let link = Link::new(LOSS, VARIANCE, DELAY_ALLOWANCE).expect("the paper's link is valid");
+    let link =
+        LinkQuality::new(LOSS, VARIANCE, DELAY_ALLOWANCE).expect("the paper's link is valid");
     plan(&bounds(), &link, Duration::from_millis(1)).expect("section 4.1 shows one")
 }
 
@@ -102,9 +104,9 @@ pub fn bursty_link() -> LinkModel {
 
 /// Everything that was measured.
 #[derive(Clone, Debug)]
-pub struct Results {
+pub struct NfdLResults {
     /// With what.
-    pub settings: Settings,
+    pub settings: NfdLSettings,
     /// The parameters in use.
     pub plan: Plan,
     /// Hours without crashes on the paper's link.
@@ -117,10 +119,10 @@ pub struct Results {
     pub comparison: Comparison,
 }
 
-/// Runs the whole experiment; `progress` is called [`Settings::steps`] times.
-pub fn run(settings: Settings, mut progress: impl FnMut()) -> Results {
+/// Runs the whole experiment; `progress` is called [`NfdLSettings::steps`] times.
+pub fn run(settings: NfdLSettings, mut progress: impl FnMut()) -> NfdLResults {
     let plan = paper_plan();
-    Results {
+    NfdLResults {
         settings,
         plan,
         accuracy: measure_accuracy(&settings, &plan, calm_link(), &mut progress),

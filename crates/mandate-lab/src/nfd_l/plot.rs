@@ -5,7 +5,7 @@ use mandate_proto::detector::quartiles::Quartiles;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::Results;
+use super::NfdLResults;
 use super::comparison::Row;
 use super::report::{PAPER_DETECTION_MS, PAPER_RECOVERY_MS, in_ms};
 
@@ -21,13 +21,13 @@ const PAPER: RGBColor = RGBColor(150, 150, 150);
 const BURSTS: RGBColor = RGBColor(214, 96, 77);
 
 /// Draws the results as an SVG document.
-pub fn svg(results: &Results) -> Result<String, PlotError> {
+pub fn svg(results: &NfdLResults) -> Result<String, PlotError> {
     let mut document = String::new();
     draw(&mut document, results).map_err(|error| PlotError(error.to_string()))?;
     Ok(document)
 }
 
-fn draw(document: &mut String, results: &Results) -> Result<(), Box<dyn std::error::Error>> {
+fn draw(document: &mut String, results: &NfdLResults) -> Result<(), Box<dyn std::error::Error>> {
     crate::picture::font();
     let root = SVGBackend::with_string(document, (960, 720)).into_drawing_area();
     root.fill(&WHITE)?;

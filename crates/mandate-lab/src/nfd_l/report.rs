@@ -5,7 +5,7 @@ use std::fmt::Write;
 use mandate_proto::detector::quartiles::Quartiles;
 
 use super::comparison::Row;
-use super::{LOSS, MEMBERS, Results, VARIANCE, bounds};
+use super::{LOSS, MEMBERS, NfdLResults, VARIANCE, bounds};
 
 /// Table 1 of the paper, in milliseconds: quartiles of mistake duration, detection and recovery.
 pub const PAPER_MISTAKE_DURATION_MS: [f64; 3] = [20.0, 98.223, 146.03];
@@ -16,7 +16,7 @@ pub const PAPER_RECOVERY_MS: [f64; 3] = [113.0, 570.5, 595.0];
 
 /// Something the experiment should show.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Claim {
+pub struct Expectation {
     /// What.
     pub claim: &'static str,
     /// Whether it does.
@@ -26,7 +26,7 @@ pub struct Claim {
 }
 
 /// What the paper promises, against what was measured.
-pub fn claims(results: &Results) -> Vec<Claim> {
+pub fn claims(results: &NfdLResults) -> Vec<Expectation> {
     let detect_ms = bounds().detect().as_secs_f64() * 1000.0;
     let lasts_ms = bounds().mistake_lasts().as_secs_f64() * 1000.0;
     let interval_ms = results.plan.interval.as_secs_f64() * 1000.0;
@@ -35,7 +35,7 @@ pub fn claims(results: &Results) -> Vec<Claim> {
     let lasted = results.accuracy.mistake_duration().map(in_ms);
     let rate = results.accuracy.mistake_rate();
     let missed = results.speed.missed;
-    let claim = |claim, holds, figures| Claim { claim, holds, figures };
+    let claim = |claim, holds, figures| Expectation { claim, holds, figures };
     vec![
         claim(
             "every crash is noticed within the detection time",
@@ -92,14 +92,14 @@ pub(super) fn in_ms(seconds: Quartiles) -> Quartiles {
 }
 
 /// The whole page.
-pub fn markdown(results: &Results) -> String {
+pub fn markdown(results: &NfdLResults) -> String {
     let mut page = String::new();
     // Writing to a String cannot fail.
     let _ = write_page(&mut page, results);
     page
 }
 
-fn write_page(page: &mut String, results: &Results) -> std::fmt::Result {
+fn write_page(page: &mut String, results: &NfdLResults) -> std::fmt::Result {
     let (settings, plan) = (&results.settings, &results.plan);
     writeln!(page, "# NFD-L: the quality of service of a leader election\n")?;
     writeln!(
@@ -126,7 +126,7 @@ fn write_page(page: &mut String, results: &Results) -> std::fmt::Result {
     write_comparison(page, results)
 }
 
-fn write_table_1(page: &mut String, results: &Results) -> std::fmt::Result {
+fn write_table_1(page: &mut String, results: &NfdLResults) -> std::fmt::Result {
     writeln!(page, "## Beside the paper's Table 1\n")?;
     writeln!(page, "First quartile / median / third quartile.\n")?;
     writeln!(page, "| metric | paper | measured | slowest | bound |")?;
@@ -162,7 +162,7 @@ fn write_table_1(page: &mut String, results: &Results) -> std::fmt::Result {
     )
 }
 
-fn write_comparison(page: &mut String, results: &Results) -> std::fmt::Result {
+fn write_comparison(page: &mut String, results: &NfdLResults) -> std::fmt::Result {
     let comparison = &results.comparison;
     writeln!(page, "\n## Detectors side by side\n")?;
     writeln!(

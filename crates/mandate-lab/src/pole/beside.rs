@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::Settings;
+use super::PoleSettings;
+use super::controller::{PoleController, Program};
 use super::crash::{ByOracle, VALUE, clients, is_request};
 use super::deployment::{Deployment, Shares};
 use super::etcd::EtcdStage;
-use super::stage::{Program, Stage};
-use crate::load::{Load, Measured, Pace, quantile};
+use crate::load::{Load, MeasuredWrites, Pace, quantile};
 
 /// Clients get used to where they are before they are timed.
 const SETTLES: Duration = Duration::from_secs(2);
@@ -35,7 +35,7 @@ impl Demand {
 
 /// How one of them did.
 #[derive(Clone, Debug)]
-pub struct Figures {
+pub struct ElectionFigures {
     /// Writes a second.
     pub rate: f64,
     /// Mean latency at each data centre,
@@ -48,15 +48,15 @@ pub struct Figures {
     pub p99_ms: f64,
 }
 
-impl Figures {
-    fn of(measured: &Measured, centres: usize) -> anyhow::Result<Self> {
+impl ElectionFigures {
+    fn of(measured: &MeasuredWrites, centres: usize) -> anyhow::Result<Self> {
         let sorted = measured.sorted_ms(None);
         let nothing = || anyhow::anyhow!("no write was done");
         let mut at_ms = Vec::new();
         for centre in 0..centres {
             at_ms.push(measured.mean_ms(Some(centre)).ok_or_else(nothing)?);
         }
-        Ok(Figures {
+        Ok(ElectionFigures {
             rate: measured.rate(),
             at_ms,
             mean_ms: measured.mean_ms(None).ok_or_else(nothing)?,
@@ -71,25 +71,26 @@ pub fn ours(
     program: &Program,
     deployment: &Deployment,
     demand: Demand,
-    settings: &Settings,
-) -> anyhow::Result<Figures> {
+    settings: &PoleSettings,
+) -> anyhow::Result<ElectionFigures> {
     let shares = Shares::even(deployment.centres.len());
     let topology = deployment.topology(&shares, settings.rate, &Default::default());
     let oracle = ByOracle::History;
-    let stage = Stage::start(program, &topology, settings.seed, |server| oracle.flags(server))?;
+    let stage =
+        PoleController::start(program, &topology, settings.seed, |server| oracle.flags(server))?;
     stage.place(LEADER)?;
     let load = clients(&stage, deployment, |centre| demand.pace(shares.0[centre]))?;
     std::thread::sleep(SETTLES);
     let measured = load.measure(settings.length).of(is_request);
-    Figures::of(&measured, deployment.centres.len())
+    ElectionFigures::of(&measured, deployment.centres.len())
 }
 
 /// etcd.
 pub fn etcd(
     deployment: &Deployment,
     demand: Demand,
-    settings: &Settings,
-) -> anyhow::Result<Figures> {
+    settings: &PoleSettings,
+) -> anyhow::Result<ElectionFigures> {
     let shares = Shares::even(deployment.centres.len());
     let topology = deployment.topology(&shares, settings.rate, &Default::default());
     let stage = EtcdStage::start(&topology, settings.seed)?;
@@ -105,7 +106,7 @@ pub fn etcd(
     }
     std::thread::sleep(SETTLES);
     let measured = load.measure(settings.length);
-    let figures = Figures::of(&measured, deployment.centres.len())?;
+    let figures = ElectionFigures::of(&measured, deployment.centres.len())?;
     let leader = stage.leader();
     anyhow::ensure!(leader == Some(LEADER), "{leader:?} leads etcd in the end");
     Ok(figures)

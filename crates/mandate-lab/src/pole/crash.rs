@@ -3,12 +3,12 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use mandate_openraft::service::Client;
+use mandate_kv::KvClient;
 
-use super::Settings;
+use super::PoleSettings;
+use super::controller::{PoleController, Program};
 use super::deployment::{Deployment, FIRST, Predicted, SERVERS, Shares};
-use super::stage::{Program, Stage};
-use crate::load::{Load, Measured, Pace, Write, Writer};
+use crate::load::{Load, MeasuredWrites, Pace, Write, Writer};
 
 /// As in the paper.
 pub(super) static VALUE: [u8; 1000] = [b'x'; 1000];
@@ -121,7 +121,7 @@ impl ByOracle {
 
 /// A setting, and how leaders are chosen in it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Case {
+pub struct CrashCase {
     /// Where servers are.
     pub deployment: Deployment,
     /// Where requests arrive.
@@ -130,7 +130,7 @@ pub struct Case {
     pub oracle: ByOracle,
 }
 
-impl fmt::Display for Case {
+impl fmt::Display for CrashCase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, requests at {}, {}", self.deployment.name, self.shares, self.oracle.name())
     }
@@ -140,7 +140,7 @@ impl fmt::Display for Case {
 #[derive(Clone, Debug)]
 pub struct Ran {
     /// The case.
-    pub case: Case,
+    pub case: CrashCase,
     /// Who was elected after the crash.
     pub elected: u32,
     /// How long after the crash it led, in milliseconds.
@@ -174,7 +174,7 @@ impl Latencies {
 }
 
 struct Kv {
-    client: Client,
+    client: KvClient,
     key: String,
 }
 
@@ -187,7 +187,7 @@ impl Writer for Kv {
 /// Starts clients at each data centre, spread over its servers. A client whose server dies goes to another of the same
 /// data centre.
 pub fn clients(
-    stage: &Stage,
+    stage: &PoleController,
     deployment: &Deployment,
     pace: impl Fn(usize) -> Pace,
 ) -> anyhow::Result<Load> {
@@ -213,13 +213,14 @@ pub fn is_request(place: usize) -> bool {
 /// Runs a case. `tell` is called when something of it is done; a case has [`STEPS`].
 pub fn run(
     program: &Program,
-    case: &Case,
-    settings: &Settings,
+    case: &CrashCase,
+    settings: &PoleSettings,
     mut tell: impl FnMut(),
 ) -> anyhow::Result<Ran> {
-    let Case { deployment, shares, oracle } = case;
+    let CrashCase { deployment, shares, oracle } = case;
     let topology = deployment.topology(shares, settings.rate, &Default::default());
-    let mut stage = Stage::start(program, &topology, settings.seed, |server| oracle.flags(server))?;
+    let mut stage =
+        PoleController::start(program, &topology, settings.seed, |server| oracle.flags(server))?;
     stage.place(FIRST)?;
     let load =
         clients(&stage, deployment, |centre| Pace::Steady(settings.rate * shares.0[centre]))?;
@@ -251,14 +252,15 @@ pub fn each_leader(
     program: &Program,
     deployment: &Deployment,
     leaders: &[u32],
-    settings: &Settings,
+    settings: &PoleSettings,
     mut tell: impl FnMut(),
 ) -> anyhow::Result<Vec<Latencies>> {
     let shares = Shares::even(deployment.centres.len());
-    let case = Case { deployment: deployment.clone(), shares, oracle: ByOracle::History };
+    let case = CrashCase { deployment: deployment.clone(), shares, oracle: ByOracle::History };
     let topology = deployment.topology(&case.shares, settings.rate, &Default::default());
-    let mut stage =
-        Stage::start(program, &topology, settings.seed, |server| case.oracle.flags(server))?;
+    let mut stage = PoleController::start(program, &topology, settings.seed, |server| {
+        case.oracle.flags(server)
+    })?;
     stage.place(FIRST)?;
     stage.kill(FIRST);
     stage.settled()?;
@@ -277,10 +279,10 @@ pub fn each_leader(
 }
 
 fn latencies(
-    stage: &Stage,
-    case: &Case,
+    stage: &PoleController,
+    case: &CrashCase,
     leader: u32,
-    measured: &Measured,
+    measured: &MeasuredWrites,
 ) -> anyhow::Result<Latencies> {
     let nothing = || anyhow::anyhow!("no write was done");
     let mut at_ms = Vec::new();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::topology::Topology;
+use mandate_cli::topology::Topology;
 
 /// Servers, as the paper numbers them.
 pub const SERVERS: std::ops::RangeInclusive<u32> = 1..=5;

@@ -7,24 +7,24 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use mandate_etcd::client::{Access, Endpoint, EtcdId, Position};
 use mandate_servers::Server;
 use mandate_servers::etcd::{Etcd, EtcdConfig};
+use mandate_steer::etcd::client::{Endpoint, EtcdAccess, EtcdId, MemberStatus};
 use tonic::client::Grpc;
 use tonic::transport::Channel;
 use tonic_prost::ProstCodec;
 
+use super::controller::MEMORY;
 use super::deployment::SERVERS;
-use super::stage::MEMORY;
 use crate::load::Writer;
-use crate::topology::Topology;
-use crate::wan::{Host, Wan};
+use crate::wan::{EmulatedHost, Wan};
+use mandate_cli::topology::Topology;
 
 /// Each host has an address of its own, so all can have the same ports.
 const CLIENT_PORT: u16 = 2379;
 const PEER_PORT: u16 = 2380;
 
-/// For what etcd is asked by the stage itself.
+/// For what etcd is asked by the controller itself.
 const ANSWER: Duration = Duration::from_secs(1);
 
 /// How long anything may take that is waited for.
@@ -87,7 +87,7 @@ impl EtcdStage {
     }
 
     /// Where a server is.
-    pub fn host(&self, server: u32) -> &Host {
+    pub fn host(&self, server: u32) -> &EmulatedHost {
         self.wan.host(&format!("p{server}")).expect("every server has a host")
     }
 
@@ -107,8 +107,8 @@ impl EtcdStage {
     }
 
     /// What a member says, asked beside it.
-    fn position(&self, server: u32) -> Option<Position> {
-        let endpoint = Endpoint::new(&self.url(server)?, &Access::default()).ok()?;
+    fn position(&self, server: u32) -> Option<MemberStatus> {
+        let endpoint = Endpoint::new(&self.url(server)?, &EtcdAccess::default()).ok()?;
         self.host(server).within(|| endpoint.position(ANSWER).ok())
     }
 
@@ -128,7 +128,7 @@ impl EtcdStage {
             }
             if let Some((leader, url)) = leader.and_then(|leader| Some((leader, self.url(leader)?)))
             {
-                let endpoint = Endpoint::new(&url, &Access::default())?;
+                let endpoint = Endpoint::new(&url, &EtcdAccess::default())?;
                 let to = self.ids[&server];
                 // Looked at again below.
                 let _ =

@@ -126,19 +126,19 @@ impl Grain {
 
 /// What has to be run.
 #[derive(Clone, Debug, Default)]
-pub struct Plan {
+pub struct RunPlan {
     /// Crashes and what oracles make of them.
-    pub crashes: Vec<crash::Case>,
+    pub crashes: Vec<crash::CrashCase>,
     /// Deployments in which each leader is timed.
     pub leaders: Vec<Deployment>,
     /// Recoveries.
-    pub recoveries: Vec<recovery::Case>,
+    pub recoveries: Vec<recovery::RecoveryCase>,
 }
 
-impl Plan {
+impl RunPlan {
     /// For these figures. What several need is run once.
     pub fn new(figures: &[Figure], grain: &Grain) -> Self {
-        let mut plan = Plan::default();
+        let mut plan = RunPlan::default();
         for figure in figures {
             match figure {
                 Figure::F4b => plan.crash(
@@ -160,7 +160,7 @@ impl Plan {
     fn crash(&mut self, deployment: &Deployment, shares: &Shares, oracles: &[ByOracle]) {
         for oracle in oracles {
             let (deployment, shares) = (deployment.clone(), shares.clone());
-            let case = crash::Case { deployment, shares, oracle: *oracle };
+            let case = crash::CrashCase { deployment, shares, oracle: *oracle };
             if !self.crashes.contains(&case) {
                 self.crashes.push(case);
             }
@@ -210,7 +210,7 @@ impl Plan {
     fn figure_8a(&mut self, grain: &Grain) {
         let largest = grain.megabytes.iter().max().copied();
         for (round_trip, megabytes) in grain.round_trips.iter().zip(std::iter::repeat(largest)) {
-            self.recoveries.extend(megabytes.map(|megabytes| recovery::Case {
+            self.recoveries.extend(megabytes.map(|megabytes| recovery::RecoveryCase {
                 deployment: Deployment::two(*round_trip),
                 shares: Shares::even(2),
                 oracle: ByOracle::History,
@@ -227,7 +227,7 @@ impl Plan {
                     (ByOracle::Preference, true),
                     (ByOracle::Preference, false),
                 ] {
-                    self.recoveries.push(recovery::Case {
+                    self.recoveries.push(recovery::RecoveryCase {
                         deployment: Deployment::two(*round_trip),
                         shares: Shares::even(2),
                         oracle,
@@ -246,7 +246,7 @@ impl Plan {
             let both = [(ByOracle::History, vec![2, 3]), (ByOracle::Rotating, vec![2, 3])];
             let p4 = grain.outdates_p4.then(|| (ByOracle::History, vec![4]));
             for (oracle, outdated) in both.into_iter().chain(p4) {
-                self.recoveries.push(recovery::Case {
+                self.recoveries.push(recovery::RecoveryCase {
                     deployment: Deployment::of_figure_8b(),
                     shares: Shares::even(3),
                     oracle,
@@ -267,7 +267,7 @@ impl Plan {
                 (ByOracle::Preference, false),
                 (ByOracle::Preference, true),
             ] {
-                self.recoveries.push(recovery::Case {
+                self.recoveries.push(recovery::RecoveryCase {
                     deployment: Deployment::numbered(1),
                     shares: Shares::at(2, 1.0, 3),
                     oracle,
@@ -291,7 +291,7 @@ pub fn paper_by_leader(deployment: &str, leader: u32, centre: Option<usize>) -> 
 }
 
 /// What the paper says of the mean latency with an oracle, where requests arrive so.
-pub fn paper_by_oracle(case: &crash::Case) -> Option<f64> {
+pub fn paper_by_oracle(case: &crash::CrashCase) -> Option<f64> {
     let all_at = |centre: usize| case.shares.0.get(centre).is_some_and(|share| *share == 1.0);
     let none_at = |centre: usize| case.shares.0.get(centre).is_some_and(|share| *share == 0.0);
     match (case.deployment.name.as_str(), case.oracle) {
@@ -316,15 +316,15 @@ mod tests {
     #[test]
     fn what_figures_share_is_run_once() {
         let each: usize = [Figure::F7b, Figure::F7c]
-            .map(|figure| Plan::new(&[figure], &Grain::coarse()).crashes.len())
+            .map(|figure| RunPlan::new(&[figure], &Grain::coarse()).crashes.len())
             .iter()
             .sum();
-        let both = Plan::new(&[Figure::F7b, Figure::F7c], &Grain::coarse()).crashes.len();
+        let both = RunPlan::new(&[Figure::F7b, Figure::F7c], &Grain::coarse()).crashes.len();
         assert_eq!(2 * both, each);
         assert_eq!("8c".parse::<Figure>(), Err(NoSuchFigure("8c".into())));
         for figure in Figure::ALL {
             assert_eq!(figure.to_string().parse(), Ok(figure));
-            let plan = Plan::new(&[figure], &Grain::least());
+            let plan = RunPlan::new(&[figure], &Grain::least());
             assert!(!plan.crashes.is_empty() || !plan.recoveries.is_empty(), "{figure}");
         }
     }
@@ -333,8 +333,8 @@ mod tests {
     #[test]
     fn history_is_asked_where_the_highest_id_is_outdated() {
         for figure in [Figure::F8a, Figure::F8b] {
-            let plan = Plan::new(&[figure], &Grain::least());
-            let tells = |case: &recovery::Case| {
+            let plan = RunPlan::new(&[figure], &Grain::least());
+            let tells = |case: &recovery::RecoveryCase| {
                 case.oracle == ByOracle::History && case.outdated.contains(&4)
             };
             assert!(plan.recoveries.iter().any(tells), "{figure}");

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use mandate_openraft::linearizable::NotLinearizable;
-use mandate_openraft::service::witness::Witnesses;
+use mandate_kv::linearizable::NotLinearizable;
+use mandate_kv::witness::Witnesses;
 use mandate_sim::random::{Random, Stream};
 use rustix::process::Signal;
 use tokio::runtime::Runtime;
 
+use super::controller::{PoleController, Program};
 use super::deployment::{Deployment, SERVERS, Shares};
-use super::stage::{Program, Stage};
-use crate::wan::fault::Fault;
+use crate::wan::fault::NetworkFault;
 
 /// Clients at each data centre.
 const CLIENTS: usize = 3;
@@ -64,7 +64,7 @@ pub fn run(
         let bug = bug.into_iter().flat_map(|bug| ["--mutant".to_owned(), bug.to_owned()]);
         bug.collect()
     };
-    let mut stage = Stage::start(program, &topology, seed, flags)?;
+    let mut stage = PoleController::start(program, &topology, seed, flags)?;
     stage.settled()?;
     let (runtimes, witnesses) = watch(&stage, deployment)?;
     let mut random = Random::new(seed, Stream::Faults);
@@ -86,7 +86,10 @@ pub fn run(
 }
 
 /// Starts clients at each data centre.
-fn watch(stage: &Stage, deployment: &Deployment) -> anyhow::Result<(Vec<Runtime>, Witnesses)> {
+fn watch(
+    stage: &PoleController,
+    deployment: &Deployment,
+) -> anyhow::Result<(Vec<Runtime>, Witnesses)> {
     let mut witnesses = Witnesses::default();
     let mut runtimes = Vec::new();
     for servers in &deployment.centres {
@@ -104,7 +107,7 @@ fn watch(stage: &Stage, deployment: &Deployment) -> anyhow::Result<(Vec<Runtime>
 }
 
 fn carry_out(
-    stage: &mut Stage,
+    stage: &mut PoleController,
     deployment: &Deployment,
     strike: Strike,
     leader: u32,
@@ -125,7 +128,7 @@ fn carry_out(
         Strike::CutOff => {
             for other in SERVERS.filter(|other| *other != leader) {
                 let (a, b) = (format!("p{leader}"), format!("p{other}"));
-                stage.wan().inflict(&Fault::Cut { a, b })?;
+                stage.wan().inflict(&NetworkFault::Cut { a, b })?;
             }
             std::thread::sleep(pause + Duration::from_secs(1));
             stage.wan().heal();
@@ -135,7 +138,7 @@ fn carry_out(
             let a = random.below(centres);
             let b = (a + 1 + random.below(centres - 1)) % centres;
             let (a, b) = (format!("d{a}"), format!("d{b}"));
-            stage.wan().inflict(&Fault::Cut { a, b })?;
+            stage.wan().inflict(&NetworkFault::Cut { a, b })?;
             std::thread::sleep(pause);
             stage.wan().heal();
         }

@@ -4,7 +4,7 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | [`deployment`] | the paper's data centres, and what arithmetic says about them |
-//! | [`stage`] | members as processes on the network |
+//! | [`controller`] | members as processes on the network |
 //! | [`crash`] | one run of sections 4.2 and 4.3: figures 4b, 6, 7a, 7b and 7c are made of these |
 //! | [`figures`] | which runs each figure is made of, and what the paper says |
 //! | [`results`], [`report`] | which findings hold; pages, tables and diagrams |
@@ -14,6 +14,7 @@
 //! | [`recovery`] | one run of section 4.4: figures 8a and 8b, and the one that the paper leaves open |
 
 pub mod beside;
+pub mod controller;
 pub mod crash;
 pub mod deployment;
 pub mod etcd;
@@ -23,13 +24,12 @@ pub mod moves;
 pub mod recovery;
 pub mod report;
 pub mod results;
-pub mod stage;
 
 use std::time::Duration;
 
-/// How long and how much. The paper's own: [`Settings::PAPER`].
+/// How long and how much. The paper's own: [`PoleSettings::PAPER`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
+pub struct PoleSettings {
     /// Writes of one kilobyte a second, in all.
     pub rate: f64,
     /// How long p5 leads before it is killed.
@@ -42,9 +42,9 @@ pub struct Settings {
     pub seed: u64,
 }
 
-impl Settings {
+impl PoleSettings {
     /// As in the paper: 1000 requests a second, a crash after 60 s, latency from the last 50 s, 5 runs.
-    pub const PAPER: Settings = Settings {
+    pub const PAPER: PoleSettings = PoleSettings {
         rate: 1000.0,
         before: Duration::from_secs(60),
         length: Duration::from_secs(50),

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::Settings;
+use super::PoleSettings;
+use super::controller::{PoleController, Program};
 use super::crash::{ByOracle, clients};
 use super::deployment::{Deployment, Shares};
-use super::stage::{Program, Stage};
 use crate::load::{Pace, longest_gap_ms};
 
 /// How long is looked after a move has begun.
@@ -32,13 +32,14 @@ pub fn run(
     program: &Program,
     deployment: &Deployment,
     times: usize,
-    settings: &Settings,
+    settings: &PoleSettings,
     mut tell: impl FnMut(),
 ) -> anyhow::Result<Moved> {
     let shares = Shares::even(deployment.centres.len());
     let topology = deployment.topology(&shares, settings.rate, &Default::default());
     let oracle = ByOracle::History;
-    let stage = Stage::start(program, &topology, settings.seed, |server| oracle.flags(server))?;
+    let stage =
+        PoleController::start(program, &topology, settings.seed, |server| oracle.flags(server))?;
     stage.place(LEADERS[LEADERS.len() - 1])?;
     let load =
         clients(&stage, deployment, |centre| Pace::Steady(settings.rate * shares.0[centre]))?;

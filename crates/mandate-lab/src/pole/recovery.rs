@@ -6,14 +6,14 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use mandate_openraft::service::Status;
+use mandate_kv::KvStatus;
 
-use super::Settings;
+use super::PoleSettings;
+use super::controller::{PoleController, Program};
 use super::crash::{ByOracle, clients, is_request};
 use super::deployment::{Deployment, FIRST, Shares};
-use super::stage::{Program, Stage};
 use crate::load::Pace;
-use crate::wan::fault::Fault;
+use crate::wan::fault::NetworkFault;
 
 /// The log keeps less than what fills the state, so that whoever was away needs a snapshot, and more than what clients
 /// write while that is sent, so that it needs no other.
@@ -36,7 +36,7 @@ const TAKES_PART: Duration = Duration::from_secs(2);
 
 /// A setting.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Case {
+pub struct RecoveryCase {
     /// Where servers are.
     pub deployment: Deployment,
     /// Where requests arrive.
@@ -51,7 +51,7 @@ pub struct Case {
     pub interim: bool,
 }
 
-impl fmt::Display for Case {
+impl fmt::Display for RecoveryCase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let interim = if self.interim { "" } else { ", no interim" };
         let (place, oracle) = (&self.deployment.name, self.oracle.name());
@@ -63,7 +63,7 @@ impl fmt::Display for Case {
 #[derive(Clone, Debug)]
 pub struct Recovered {
     /// The case.
-    pub case: Case,
+    pub case: RecoveryCase,
     /// When the first member knew itself elected, whoever leads in the end.
     pub first_elected_ms: f64,
     /// Who was elected in the end,
@@ -97,8 +97,12 @@ impl Recovered {
 }
 
 /// Runs a case.
-pub fn run(program: &Program, case: &Case, settings: &Settings) -> anyhow::Result<Recovered> {
-    let Case { deployment, shares, oracle, outdated, interim, .. } = case;
+pub fn run(
+    program: &Program,
+    case: &RecoveryCase,
+    settings: &PoleSettings,
+) -> anyhow::Result<Recovered> {
+    let RecoveryCase { deployment, shares, oracle, outdated, interim, .. } = case;
     let topology = deployment.topology(shares, settings.rate, &Default::default());
     let flags = |server| {
         let mut flags = oracle.flags(server);
@@ -106,7 +110,7 @@ pub fn run(program: &Program, case: &Case, settings: &Settings) -> anyhow::Resul
         flags.extend((!interim).then(|| "--no-interim".to_owned()));
         flags
     };
-    let mut stage = Stage::start(program, &topology, settings.seed, flags)?;
+    let mut stage = PoleController::start(program, &topology, settings.seed, flags)?;
     stage.place(FIRST)?;
     outdated.iter().for_each(|server| stage.kill(*server));
     fill(&stage, case.megabytes)?;
@@ -117,7 +121,7 @@ pub fn run(program: &Program, case: &Case, settings: &Settings) -> anyhow::Resul
     // They are back, but get nothing from whoever is about to crash.
     for server in outdated {
         let (a, b) = (format!("p{server}"), format!("p{FIRST}"));
-        stage.wan().inflict(&Fault::Cut { a, b })?;
+        stage.wan().inflict(&NetworkFault::Cut { a, b })?;
         stage.restart(*server)?;
     }
     std::thread::sleep(TAKES_PART);
@@ -168,7 +172,7 @@ struct Watched {
 
 /// Looks until the elected one leads. Each member is asked by itself, so that one that answers late delays no look at the
 /// others.
-fn watch(stage: &Stage, killed: Instant) -> anyhow::Result<Watched> {
+fn watch(stage: &PoleController, killed: Instant) -> anyhow::Result<Watched> {
     let mut watch = Watch::default();
     let left = PATIENCE.saturating_sub(killed.elapsed());
     let found = stage.watch(left, |status, at| watch.sees(status, at));
@@ -183,12 +187,12 @@ struct Watch {
     elected: BTreeMap<u32, Instant>,
     interim: Option<u32>,
     /// The last answer of each.
-    last: BTreeMap<u32, Status>,
+    last: BTreeMap<u32, KvStatus>,
 }
 
 impl Watch {
     /// A member has answered; what it comes to once an elected one leads.
-    fn sees(&mut self, status: Status, at: Instant) -> Option<Watched> {
+    fn sees(&mut self, status: KvStatus, at: Instant) -> Option<Watched> {
         let (member, leads) = (status.member, status.leads);
         if status.elected == Some(member) {
             self.elected.entry(member).or_insert(at);
@@ -211,7 +215,7 @@ impl Watch {
 }
 
 /// Waits until all that are up have what this one has now.
-fn all_have_what(stage: &Stage, server: u32) -> anyhow::Result<()> {
+fn all_have_what(stage: &PoleController, server: u32) -> anyhow::Result<()> {
     let target = stage.status(server).and_then(|status| status.applied);
     for server in stage.up().collect::<Vec<_>>() {
         stage.until(server, "catches up", |status| status.applied >= target)?;
@@ -220,7 +224,7 @@ fn all_have_what(stage: &Stage, server: u32) -> anyhow::Result<()> {
 }
 
 /// Writes so much, beside the leader.
-fn fill(stage: &Stage, megabytes: u32) -> anyhow::Result<()> {
+fn fill(stage: &PoleController, megabytes: u32) -> anyhow::Result<()> {
     let writes = u64::from(megabytes) * 1_000_000 / VALUE as u64;
     let runtime = stage.host(FIRST).runtime()?;
     let fillers = (0..FILLERS).map(|filler| {
@@ -251,7 +255,7 @@ pub(super) mod tests {
 
     /// A recovery in which a member was elected, led and served so many milliseconds after the crash.
     pub(in crate::pole) fn recovered(
-        case: Case,
+        case: RecoveryCase,
         elected: u32,
         elected_ms: f64,
         served_ms: f64,
@@ -271,8 +275,8 @@ pub(super) mod tests {
     }
 
     /// A case of figure 8a.
-    pub(in crate::pole) fn case(oracle: ByOracle, megabytes: u32, interim: bool) -> Case {
-        Case {
+    pub(in crate::pole) fn case(oracle: ByOracle, megabytes: u32, interim: bool) -> RecoveryCase {
+        RecoveryCase {
             deployment: Deployment::two(20.75),
             shares: Shares::even(2),
             oracle,
@@ -295,8 +299,8 @@ pub(super) mod tests {
         assert_eq!(it.leader_recovery_ms(), None);
     }
 
-    fn status(member: u32, elected: Option<u32>, leads: bool) -> Status {
-        Status {
+    fn status(member: u32, elected: Option<u32>, leads: bool) -> KvStatus {
+        KvStatus {
             member,
             leader: None,
             raft_term: 1,

@@ -6,11 +6,11 @@ use super::crash::{ByOracle, Latencies, Ran};
 use super::deployment::{Deployment, Shares};
 use super::figures::{Figure, TUD_CERN, paper_by_leader, paper_by_oracle};
 use super::recovery::Recovered;
-use super::results::{Results, fits};
-use crate::picture::{Kind, Panel, Series};
+use super::results::{PoleResults, fits};
+use crate::picture::{Panel, PlotKind, Series};
 
 /// The page. Diagrams are named by figure, beside it.
-pub fn markdown(results: &Results, how: &str) -> String {
+pub fn markdown(results: &PoleResults, how: &str) -> String {
     let mut page = format!(
         "# Leaders by application scores, over wide-area links\n\n{how}\n\n## Findings\n\n"
     );
@@ -92,7 +92,7 @@ fn slashed(ids: &[u32]) -> String {
     ids.iter().map(|id| format!("p{id}")).collect::<Vec<_>>().join("/")
 }
 
-fn by_leader(results: &Results) -> String {
+fn by_leader(results: &PoleResults) -> String {
     let mut table = "| deployment | leader | elected by | requests at | arithmetic ms | paper ms | measured ms | |\n\
                      | --- | --- | --- | --- | --- | --- | --- | --- |\n"
         .to_owned();
@@ -129,7 +129,7 @@ fn by_leader(results: &Results) -> String {
     table
 }
 
-fn by_oracle(results: &Results, deployments: &[Deployment]) -> String {
+fn by_oracle(results: &PoleResults, deployments: &[Deployment]) -> String {
     let mut table = "| deployment | requests | oracle | elects | elected | arithmetic ms | paper ms | measured ms | | before the crash, arithmetic | measured |\n\
                      | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
         .to_owned();
@@ -158,7 +158,7 @@ fn by_oracle(results: &Results, deployments: &[Deployment]) -> String {
     table
 }
 
-fn worst_by_oracle(results: &Results) -> String {
+fn worst_by_oracle(results: &PoleResults) -> String {
     let mut table =
         "| deployment | requests | oracle | elected | arithmetic ms | paper ms | measured ms | |\n\
                      | --- | --- | --- | --- | --- | --- | --- | --- |\n"
@@ -178,7 +178,7 @@ fn worst_by_oracle(results: &Results) -> String {
     table
 }
 
-fn recoveries(results: &Results, chosen: impl Fn(&Recovered) -> bool) -> String {
+fn recoveries(results: &PoleResults, chosen: impl Fn(&Recovered) -> bool) -> String {
     let mut table = "| deployment | outdated | MB | oracle | interim | elected | serves after the crash, ms | serves after the election, ms | elected leads, ms | steady state ms, arithmetic | measured |\n\
                      | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
         .to_owned();
@@ -214,7 +214,7 @@ fn measured(ms: Option<f64>) -> String {
 }
 
 /// Every run with its figures, and every recovery, as two tables.
-pub fn csv(results: &Results) -> [(&'static str, String); 4] {
+pub fn csv(results: &PoleResults) -> [(&'static str, String); 4] {
     let mut crashes = String::from(
         "deployment,shares,oracle,elected,expected,elected_after_ms,when,place,arithmetic_ms,measured_ms\n",
     );
@@ -305,7 +305,7 @@ fn shares_text(shares: &Shares) -> String {
 }
 
 /// A figure's diagrams.
-pub fn panels(results: &Results, figure: Figure) -> Vec<Panel> {
+pub fn panels(results: &PoleResults, figure: Figure) -> Vec<Panel> {
     match figure {
         Figure::F4b => vec![
             course_panel(results, ByOracle::History),
@@ -357,7 +357,7 @@ pub fn panels(results: &Results, figure: Figure) -> Vec<Panel> {
     }
 }
 
-fn course_panel(results: &Results, oracle: ByOracle) -> Panel {
+fn course_panel(results: &PoleResults, oracle: ByOracle) -> Panel {
     let (deployment, shares) = (Deployment::two(TUD_CERN), Shares::even(2));
     let series = |centre: usize| {
         let run = results.runs(&deployment, &shares, oracle).next();
@@ -365,7 +365,7 @@ fn course_panel(results: &Results, oracle: ByOracle) -> Panel {
             let here = ran.course.iter().filter(|(_, at, _)| *at == centre);
             here.map(|(second, _, ms)| (*second, *ms)).collect()
         });
-        Series { name: format!("D{}", centre + 1), kind: Kind::Line, colour: centre, points }
+        Series { name: format!("D{}", centre + 1), kind: PlotKind::Line, colour: centre, points }
     };
     Panel {
         title: format!("{}: latency around the crash of p5", oracle.name()),
@@ -376,7 +376,7 @@ fn course_panel(results: &Results, oracle: ByOracle) -> Panel {
     }
 }
 
-fn leader_panel(results: &Results, deployment: &Deployment) -> Panel {
+fn leader_panel(results: &PoleResults, deployment: &Deployment) -> Panel {
     let leaders: Vec<u32> =
         (1..=4).filter(|leader| !results.under(deployment, *leader).is_empty()).collect();
     let mean = |leader: u32, figure: &dyn Fn(&Latencies) -> f64| {
@@ -389,20 +389,20 @@ fn leader_panel(results: &Results, deployment: &Deployment) -> Panel {
     let mut series: Vec<_> = (0..3)
         .map(|centre| Series {
             name: format!("D{}", centre + 1),
-            kind: Kind::Bars,
+            kind: PlotKind::Bars,
             colour: centre,
             points: points(&|it| it.at_ms[centre]),
         })
         .collect();
     series.push(Series {
         name: "mean".into(),
-        kind: Kind::Points,
+        kind: PlotKind::Points,
         colour: 5,
         points: points(&|it| it.mean_ms),
     });
     series.push(Series {
         name: "mean, arithmetic".into(),
-        kind: Kind::Expected,
+        kind: PlotKind::Expected,
         colour: 5,
         points: points(&|it| it.predicted.mean_ms),
     });
@@ -416,7 +416,7 @@ fn leader_panel(results: &Results, deployment: &Deployment) -> Panel {
 }
 
 fn share_panel(
-    results: &Results,
+    results: &PoleResults,
     deployment: &Deployment,
     centre: usize,
     what: &str,
@@ -444,11 +444,11 @@ fn share_panel(
         let name = oracle.name().to_owned();
         series.push(Series {
             name: format!("{name}, arithmetic"),
-            kind: Kind::Expected,
+            kind: PlotKind::Expected,
             colour,
             points: expected,
         });
-        series.push(Series { name, kind: Kind::Line, colour, points });
+        series.push(Series { name, kind: PlotKind::Line, colour, points });
     }
     Panel {
         title: format!("{}: {what} latency", deployment.name),
@@ -472,7 +472,7 @@ fn size_panel<'a>(
             .filter_map(|it| Some((f64::from(it.case.megabytes), figure(it)? / 1000.0)))
             .collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        series.push(Series { name: (*name).into(), kind: Kind::Line, colour, points });
+        series.push(Series { name: (*name).into(), kind: PlotKind::Line, colour, points });
     }
     Panel {
         title: title.into(),
@@ -483,7 +483,7 @@ fn size_panel<'a>(
     }
 }
 
-fn recovery_panels(results: &Results) -> Vec<Panel> {
+fn recovery_panels(results: &PoleResults) -> Vec<Panel> {
     let panel = |ms: &f64,
                  what: &str,
                  which: &[(&str, ByOracle, bool)],
@@ -507,7 +507,7 @@ fn recovery_panels(results: &Results) -> Vec<Panel> {
     results.round_trips().iter().flat_map(both).collect()
 }
 
-fn trade_panel(results: &Results) -> Panel {
+fn trade_panel(results: &PoleResults) -> Panel {
     let which = [
         ("history", ByOracle::History, true),
         ("best directly: p1", ByOracle::Preference, false),
@@ -518,7 +518,7 @@ fn trade_panel(results: &Results) -> Panel {
         let found = results.recovered(&deployment, &[1], *oracle, *interim);
         let points =
             found.iter().filter_map(|it| Some((it.service_recovery_ms()? / 1000.0, it.steady_ms)));
-        Series { name: (*name).into(), kind: Kind::Points, colour, points: points.collect() }
+        Series { name: (*name).into(), kind: PlotKind::Points, colour, points: points.collect() }
     });
     Panel {
         title: "Recovery and steady state together: towards the lower left is better".into(),
@@ -538,7 +538,7 @@ mod tests {
     /// Each row has as many fields as its table has columns; names with commas are quoted.
     #[test]
     fn rows_of_tables_have_the_columns_of_their_heads() {
-        let results = Results {
+        let results = PoleResults {
             crashes: vec![
                 ran(Deployment::two(TUD_CERN), Shares::even(2), ByOracle::History, 4, 30.0, 40.0),
                 ran(Deployment::numbered(1), Shares::even(3), ByOracle::Worst, 3, 30.0, 40.0),
@@ -548,7 +548,7 @@ mod tests {
                 ran(Deployment::numbered(1), Shares::even(3), ByOracle::Worst, 3, 1.0, 2.0).after,
             )],
             recoveries: vec![recovered(case(ByOracle::History, 100, true), 4, 1.0, 2.0, 3.0)],
-            ..Results::default()
+            ..PoleResults::default()
         };
         for (name, table) in csv(&results) {
             let columns = |line: &str| {

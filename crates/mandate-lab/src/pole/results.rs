@@ -7,7 +7,7 @@ use super::recovery::Recovered;
 
 /// Everything that was run.
 #[derive(Clone, Debug, Default)]
-pub struct Results {
+pub struct PoleResults {
     /// Which figures were asked for.
     pub figures: Vec<Figure>,
     /// Crashes.
@@ -36,7 +36,7 @@ pub struct Finding {
     pub figures: String,
 }
 
-impl Results {
+impl PoleResults {
     /// Runs of a case.
     pub fn runs<'a>(
         &'a self,
@@ -494,7 +494,7 @@ impl Results {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::crash::Case;
+    use super::super::crash::CrashCase;
     use super::super::deployment::Predicted;
     use super::super::recovery::tests::{case, recovered};
     use super::*;
@@ -517,7 +517,7 @@ pub(super) mod tests {
     ) -> Ran {
         let centres = deployment.centres.len();
         Ran {
-            case: Case { deployment, shares, oracle },
+            case: CrashCase { deployment, shares, oracle },
             elected,
             elected_after_ms: 100.0,
             before: latencies(FIRST, centres, mean_ms, worst_ms),
@@ -526,12 +526,12 @@ pub(super) mod tests {
         }
     }
 
-    fn results(recoveries: Vec<Recovered>, crashes: Vec<Ran>) -> Results {
-        Results { recoveries, crashes, ..Results::default() }
+    fn results(recoveries: Vec<Recovered>, crashes: Vec<Ran>) -> PoleResults {
+        PoleResults { recoveries, crashes, ..PoleResults::default() }
     }
 
     /// Recoveries of figure 8a by history that took so long after the election, by size.
-    fn by_history(times: &[(u32, f64)]) -> Results {
+    fn by_history(times: &[(u32, f64)]) -> PoleResults {
         let each = |(megabytes, ms): &(u32, f64)| {
             recovered(case(ByOracle::History, *megabytes, true), 4, 100.0, 100.0 + ms, 150.0)
         };
@@ -547,7 +547,7 @@ pub(super) mod tests {
         assert!(!flat(&[(0, 1000.0), (250, 1600.0)]));
         // Served before anyone was seen to be elected: it was not measured, and does not count as flat.
         assert!(!flat(&[(0, 100.0), (250, -5.0)]));
-        assert!(Results::default().history_is_flat().is_none());
+        assert!(PoleResults::default().history_is_flat().is_none());
     }
 
     #[test]
@@ -590,8 +590,10 @@ pub(super) mod tests {
         let of = |ms: f64| {
             let one = |oracle, interim, served_ms: f64, steady_ms| {
                 let deployment = Deployment::numbered(1);
-                let case =
-                    super::super::recovery::Case { deployment, ..case(oracle, 250, interim) };
+                let case = super::super::recovery::RecoveryCase {
+                    deployment,
+                    ..case(oracle, 250, interim)
+                };
                 Recovered { steady_ms, ..recovered(case, 1, 0.0, served_ms, served_ms) }
             };
             let recoveries = vec![

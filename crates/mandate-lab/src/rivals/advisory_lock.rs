@@ -8,9 +8,9 @@
 
 use std::convert::Infallible;
 
-use super::crowd::{Contender, Failure};
+use super::member::RivalMember;
+use super::members::{Contender, MemberError};
 use super::postgresql::connect;
-use super::seat::Seat;
 
 /// The key of the lock: any number that all agree on.
 const KEY: i64 = 4;
@@ -27,7 +27,7 @@ pub struct AdvisoryLock {
 }
 
 impl Contender for AdvisoryLock {
-    async fn contend(&self, seat: &mut Seat) -> Result<Infallible, Failure> {
+    async fn contend(&self, seat: &mut RivalMember) -> Result<Infallible, MemberError> {
         let (client, ended) = connect(&self.url).await?;
         seat.joined();
         loop {

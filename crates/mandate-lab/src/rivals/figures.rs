@@ -8,7 +8,7 @@ use super::trial::Outcome;
 
 /// What came out. Times are milliseconds.
 #[derive(Clone, Debug, Serialize)]
-pub struct Figures {
+pub struct RivalFigures {
     /// How many members took part.
     pub members: u64,
     /// Faults after which another led in time.
@@ -48,7 +48,7 @@ pub struct Figures {
 
 /// What it costs to stand by.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Standing {
+pub(super) struct IdleCost {
     pub(super) members: u64,
     pub(super) joined_in: Duration,
     pub(super) round: Option<Duration>,
@@ -87,16 +87,16 @@ impl Measured {
 
     pub(super) fn figures(
         mut self,
-        standing: &Standing,
+        standing: &IdleCost,
         seen: &Seen,
         stopped: Option<String>,
-    ) -> Figures {
+    ) -> RivalFigures {
         self.took_ms.sort_by(f64::total_cmp);
         let at = |share: f64| {
             let last = self.took_ms.len().saturating_sub(1);
             self.took_ms.get((share * last as f64).round() as usize).copied()
         };
-        Figures {
+        RivalFigures {
             members: standing.members,
             answered: self.took_ms.len(),
             unanswered: self.unanswered,

@@ -6,8 +6,8 @@
 //! | [`printed`] | the NewSQL paper's algorithm as it is printed, as transactions on PostgreSQL |
 //! | [`ours`] | Mandate's SQL engine, beside them |
 //! | [`zookeeper`] | ZooKeeper's recipe: ephemeral nodes in a row, each watching the one before |
-//! | [`seat`], [`crowd`] | the side of the members: what an election tells, and many members in one process |
-//! | [`field`] | the side of the harness: the processes, and what they said |
+//! | [`member`], [`members`] | the side of the members: what an election tells, and many members in one process |
+//! | [`environment`] | the side of the harness: the processes, and what they said |
 //! | [`trial`], [`figures`] | what is done to them, and what is measured |
 //!
 //! One frame for all, and for engines of Mandate beside them. *Single* processes have one member each, and
@@ -16,17 +16,17 @@
 //! second: it reads the clock, asks whether it leads, and says so. One host, one clock: so acts of several
 //! processes can be compared.
 //!
-//! To put another election into the frame, implement [`Contender`](crowd::Contender) for its member and
-//! [`Ground`](trial::Ground) for what it stands on.
+//! To put another election into the frame, implement [`Contender`](members::Contender) for its member and
+//! [`RivalSystem`](trial::RivalSystem) for what it stands on.
 
 pub mod advisory_lock;
-mod cables;
-pub mod crowd;
-pub mod field;
+pub mod environment;
 pub mod figures;
+pub mod member;
+mod member_links;
+pub mod members;
 pub mod ours;
 mod postgresql;
 pub mod printed;
-pub mod seat;
 pub mod trial;
 pub mod zookeeper;

@@ -4,14 +4,14 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mandate_proto::identity::MemberId;
-use mandate_proto::registers::{Config, Event as Told};
+use mandate_proto::registers::{self, Config};
 use mandate_runtime::{ElectionState, Event};
 use mandate_sql::{Address, Database, Setup, Sql};
 use tokio::sync::OnceCell;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::crowd::{Contender, Failure};
-use super::seat::Seat;
+use super::member::RivalMember;
+use super::members::{Contender, MemberError};
 
 /// A member of the SQL engine.
 pub struct Ours {
@@ -35,7 +35,7 @@ impl Ours {
         Ours { address, group, config, shared, next: AtomicUsize::new(0) }
     }
 
-    async fn database(&self) -> Result<Database, Failure> {
+    async fn database(&self) -> Result<Database, MemberError> {
         let open = || Database::open(&self.address, self.config.round());
         let place = self.next.fetch_add(1, Ordering::Relaxed).checked_rem(self.shared.len());
         Ok(match place {
@@ -46,7 +46,7 @@ impl Ours {
 }
 
 impl Contender for Ours {
-    async fn contend(&self, seat: &mut Seat) -> Result<Infallible, Failure> {
+    async fn contend(&self, seat: &mut RivalMember) -> Result<Infallible, MemberError> {
         let database = self.database().await?;
         let me = MemberId::new(u32::try_from(seat.member())?);
         let (group, config) = (self.group.clone(), self.config.clone().with_me(me));
@@ -56,9 +56,9 @@ impl Contender for Ours {
         loop {
             tokio::select! {
                 event = events.recv() => match event {
-                    Ok(Event::OnDatabase(Told::Joined { .. })) => seat.joined(),
-                    Ok(Event::OnDatabase(Told::Evicted { .. })) => seat.evicted(),
-                    Ok(Event::OnDatabase(Told::RoundChanged { round })) => seat.round(round),
+                    Ok(Event::OnDatabase(registers::Event::Joined { .. })) => seat.joined(),
+                    Ok(Event::OnDatabase(registers::Event::Evicted { .. })) => seat.evicted(),
+                    Ok(Event::OnDatabase(registers::Event::RoundChanged { round })) => seat.round(round),
                     Ok(_) | Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => return Err("the member has ended".into()),
                 },

@@ -19,9 +19,9 @@ use tokio::time::sleep;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Statement};
 
-use super::crowd::{Contender, Failure};
+use super::member::RivalMember;
+use super::members::{Contender, MemberError};
 use super::postgresql::connect;
-use super::seat::Seat;
 
 /// Rounds that may be missed (Max_mhb, section 6).
 const MISSED: usize = 2;
@@ -71,7 +71,7 @@ impl Printed {
 }
 
 impl Contender for Printed {
-    async fn contend(&self, seat: &mut Seat) -> Result<Infallible, Failure> {
+    async fn contend(&self, seat: &mut RivalMember) -> Result<Infallible, MemberError> {
         let place = self.next.fetch_add(1, Ordering::Relaxed).checked_rem(self.shared.len());
         let own;
         let line = match place {
@@ -155,7 +155,7 @@ impl Process {
     async fn round(
         &mut self,
         line: &mut Line,
-        seat: &Seat,
+        seat: &RivalMember,
     ) -> Result<Duration, tokio_postgres::Error> {
         let Line { client, statements } = line;
         let exclusive = self.is_leader || self.id.is_none() || self.force_exclusive;
@@ -232,7 +232,7 @@ impl Process {
         force_exclusive: bool,
         round_time: Duration,
         lease_from: Instant,
-        seat: &Seat,
+        seat: &RivalMember,
     ) {
         let leads_from_now = is_leader && !self.is_leader;
         if is_leader && (leads_from_now || round_time != self.round_time) {

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use mandate_conformance::history::now;
 use rustix::process::Signal;
 
-use super::cables::Cables;
-use super::field::{Act, Field, FieldError};
-use super::figures::{Figures, Measured, Seen, Standing};
+use super::environment::{FieldError, RivalAct, RivalEnvironment};
+use super::figures::{IdleCost, Measured, RivalFigures, Seen};
+use super::member_links::MemberLinks;
 
 /// How long a leader is left in peace before the next fault, so that everyone has seen it lead.
 const PEACE: Duration = Duration::from_millis(700);
@@ -27,11 +27,11 @@ const WATCHED: Duration = Duration::from_millis(500);
 const SPARE: u64 = 2;
 
 /// What an election stands on.
-pub trait Ground {
+pub trait RivalSystem {
     /// Where its server listens on loopback, if it can be put behind a relay.
     fn port(&self) -> Option<u16>;
 
-    /// A process with these members ([`crowd`](super::crowd)), which find the server behind the relay at this port,
+    /// A process with these members ([`members`](super::members)), which find the server behind the relay at this port,
     /// if there is one.
     fn members(&self, members: Range<u64>, port: Option<u16>) -> Command;
 
@@ -47,7 +47,7 @@ pub trait Ground {
 
 /// What happens to a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum RivalFault {
     /// SIGKILL.
     Kill,
     /// SIGSTOP, and later SIGCONT.
@@ -62,11 +62,11 @@ pub enum Cause {
 
 /// What is done.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct TrialPlan {
     /// How many members.
     pub members: u64,
     /// What happens to the leader.
-    pub cause: Cause,
+    pub cause: RivalFault,
     /// How often.
     pub faults: u32,
     /// How long the next leader is waited for.
@@ -96,15 +96,15 @@ pub enum TrialError {
 
 /// Holds a trial. `tell` is called after each fault.
 pub fn run(
-    ground: &dyn Ground,
-    plan: &Plan,
+    ground: &dyn RivalSystem,
+    plan: &TrialPlan,
     mut tell: impl FnMut(),
-) -> Result<Figures, TrialError> {
+) -> Result<RivalFigures, TrialError> {
     let mut trial = match Trial::start(ground, *plan) {
         Ok(trial) => trial,
         // An election that so many cannot even join is one that breaks there.
         Err(TrialError::Field(error @ FieldError::NotInTime { .. })) => {
-            let standing = Standing { members: plan.members, ..Standing::default() };
+            let standing = IdleCost { members: plan.members, ..IdleCost::default() };
             let stopped = Some(error.to_string());
             return Ok(Measured::default().figures(&standing, &Seen::default(), stopped));
         }
@@ -142,10 +142,10 @@ pub(super) struct Outcome {
 
 struct Trial<'a> {
     // Before the cables that its members use.
-    field: Field,
-    cables: Option<Cables>,
-    ground: &'a dyn Ground,
-    plan: Plan,
+    field: RivalEnvironment,
+    cables: Option<MemberLinks>,
+    ground: &'a dyn RivalSystem,
+    plan: TrialPlan,
     next_member: u64,
     joining: Duration,
     struck: u32,
@@ -153,15 +153,15 @@ struct Trial<'a> {
 
 impl<'a> Trial<'a> {
     /// Starts the members: single ones first, so that one of them leads.
-    fn start(ground: &'a dyn Ground, plan: Plan) -> Result<Self, TrialError> {
+    fn start(ground: &'a dyn RivalSystem, plan: TrialPlan) -> Result<Self, TrialError> {
         let cables = match plan.cause {
-            Cause::Cut | Cause::GivenUp => {
+            RivalFault::Cut | RivalFault::GivenUp => {
                 let port = ground.port().ok_or(TrialError::NoRelay)?;
-                Some(Cables::to(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?)
+                Some(MemberLinks::to(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?)
             }
-            Cause::Kill | Cause::Pause | Cause::Handover => None,
+            RivalFault::Kill | RivalFault::Pause | RivalFault::Handover => None,
         };
-        let field = Field::new()?;
+        let field = RivalEnvironment::new()?;
         let joining = Duration::ZERO;
         let mut trial = Trial { field, cables, ground, plan, next_member: 1, joining, struck: 0 };
         let began = Instant::now();
@@ -194,10 +194,10 @@ impl<'a> Trial<'a> {
     }
 
     /// Waits until rounds last as long as they will, and measures what it costs to stand by.
-    fn stand(&mut self) -> Standing {
+    fn stand(&mut self) -> IdleCost {
         /// A round time that has not settled after so many periods never will.
         const PERIODS: u32 = 20;
-        let mut standing = Standing::default();
+        let mut standing = IdleCost::default();
         for period in 0..PERIODS {
             let (cpu, transactions) = (self.ground.cpu_time(), self.ground.transactions());
             let began = Instant::now();
@@ -206,7 +206,7 @@ impl<'a> Trial<'a> {
             let used = cpu.and_then(|before| Some(self.ground.cpu_time()?.saturating_sub(before)));
             let counted =
                 transactions.and_then(|before| Some(self.ground.transactions()? - before));
-            standing = Standing {
+            standing = IdleCost {
                 members: self.plan.members,
                 joined_in: self.joining,
                 round: self.field.round().map(|(round, _)| round),
@@ -246,7 +246,8 @@ impl<'a> Trial<'a> {
             Err(error) => return Err(error.into()),
         };
         self.recover(leader)?;
-        let stale = |act: &&Act| act.member == leader && next.is_some_and(|next| act.at > next.at);
+        let stale =
+            |act: &&RivalAct| act.member == leader && next.is_some_and(|next| act.at > next.at);
         let last = self.field.acts().iter().filter(stale).map(|act| act.at).max();
         let overlap = next.zip(last).map_or(0, |(next, last)| last - next.at);
         Ok(Outcome {
@@ -261,7 +262,7 @@ impl<'a> Trial<'a> {
         let patience = self.plan.bound * 4 + PEACE;
         let (mut leader, mut since, mut asked) = (None, Instant::now(), None);
         let found = self.field.until("a single member leads", patience, |field| {
-            let fresh = |act: &Act| now().saturating_sub(act.at) < SILENCE.as_nanos() as u64;
+            let fresh = |act: &RivalAct| now().saturating_sub(act.at) < SILENCE.as_nanos() as u64;
             let leads = field.latest().filter(fresh).map(|act| act.member);
             if leads != leader {
                 (leader, since) = (leads, Instant::now());
@@ -290,11 +291,11 @@ impl<'a> Trial<'a> {
     fn strike(&mut self, leader: u64) -> Result<u64, TrialError> {
         let struck = now();
         match self.plan.cause {
-            Cause::Kill => self.field.kill(leader)?,
-            Cause::Pause => self.field.signal(leader, Signal::STOP)?,
-            Cause::Handover => self.field.tell(leader, &format!("resign {leader}"))?,
-            Cause::Cut => self.cables.iter().for_each(|cables| cables.cut(leader)),
-            Cause::GivenUp => {
+            RivalFault::Kill => self.field.kill(leader)?,
+            RivalFault::Pause => self.field.signal(leader, Signal::STOP)?,
+            RivalFault::Handover => self.field.tell(leader, &format!("resign {leader}"))?,
+            RivalFault::Cut => self.cables.iter().for_each(|cables| cables.cut(leader)),
+            RivalFault::GivenUp => {
                 self.cables.iter().for_each(|cables| cables.cut(leader));
                 // From here on; how long a server takes to give up is a matter of its settings.
                 let struck = now();
@@ -308,13 +309,13 @@ impl<'a> Trial<'a> {
     /// Watches the old leader for a while, and brings it back.
     fn recover(&mut self, leader: u64) -> Result<(), TrialError> {
         match self.plan.cause {
-            Cause::Kill => self.add(1)?,
-            Cause::Handover => {}
-            Cause::Pause => {
+            RivalFault::Kill => self.add(1)?,
+            RivalFault::Handover => {}
+            RivalFault::Pause => {
                 self.field.watch(WATCHED);
                 self.field.signal(leader, Signal::CONT)?;
             }
-            Cause::Cut | Cause::GivenUp => {
+            RivalFault::Cut | RivalFault::GivenUp => {
                 self.field.watch(WATCHED);
                 self.cables.iter().for_each(|cables| cables.heal(leader));
             }
@@ -325,7 +326,7 @@ impl<'a> Trial<'a> {
 }
 
 /// The first act of another.
-fn first(field: &Field, leader: u64, since: u64) -> Option<Act> {
+fn first(field: &RivalEnvironment, leader: u64, since: u64) -> Option<RivalAct> {
     let others = field.acts().iter().filter(|act| act.member != leader && act.at >= since);
     others.min_by_key(|act| act.at).copied()
 }

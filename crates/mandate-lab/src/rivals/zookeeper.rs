@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use zookeeper_client::{Acls, Client, CreateMode, Error, EventType, SessionState};
 
-use super::crowd::{Contender, Failure};
-use super::seat::Seat;
+use super::member::RivalMember;
+use super::members::{Contender, MemberError};
 
 const DIRECTORY: &str = "/election";
 
@@ -24,7 +24,7 @@ pub struct Recipe {
 }
 
 impl Contender for Recipe {
-    async fn contend(&self, seat: &mut Seat) -> Result<Infallible, Failure> {
+    async fn contend(&self, seat: &mut RivalMember) -> Result<Infallible, MemberError> {
         let connector = Client::connector().with_session_timeout(self.session);
         let client = connector.connect(&self.address).await?;
         let acls = Acls::anyone_all();
@@ -56,7 +56,7 @@ impl Contender for Recipe {
 }
 
 /// Waits until no node has a smaller number.
-async fn until_first(client: &Client, mine: &str) -> Result<(), Failure> {
+async fn until_first(client: &Client, mine: &str) -> Result<(), MemberError> {
     loop {
         let mut nodes = client.list_children(DIRECTORY).await?;
         nodes.sort_unstable();

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::topology::Topology;
 use crate::wan::switch::{PRIORITY, become_real_time};
-use crate::wan::{Host, StartError, Wan};
+use crate::wan::{EmulatedHost, EmulatorError, Wan};
+use mandate_cli::topology::Topology;
 
 /// In milliseconds: none, and those of the paper's Table 2 up to 77.06.
 pub const ROUND_TRIPS_MS: [f64; 5] = [0.0, 9.88, 20.75, 53.26, 77.06];
@@ -80,7 +80,7 @@ pub struct LinkFindings {
 pub enum CheckError {
     /// The emulator did not start.
     #[error(transparent)]
-    Start(#[from] StartError),
+    Start(#[from] EmulatorError),
     /// A socket failed.
     #[error("a socket inside the emulator failed")]
     Socket(#[from] io::Error),
@@ -160,7 +160,7 @@ fn link_findings(wanted_ms: f64, times: &mut [f64], tcp_mbit: f64, processor: f6
 /// Round trips in milliseconds, by datagrams that are sent in a steady rhythm. Whoever pings and echoes runs with
 /// real-time priority where that is allowed, below the emulator's: what is measured is the network, and not how
 /// long a busy machine lets a process wait.
-pub fn round_trips(from: &Host, to: &Host, pings: u32) -> io::Result<Vec<f64>> {
+pub fn round_trips(from: &EmulatedHost, to: &EmulatedHost, pings: u32) -> io::Result<Vec<f64>> {
     let near = udp(from)?;
     let far = udp(to)?;
     near.connect((to.address, far.local_addr()?.port()))?;
@@ -205,7 +205,7 @@ fn collect(socket: &UdpSocket, pings: u32, began: Instant) -> Vec<f64> {
     times
 }
 
-fn udp(host: &Host) -> io::Result<UdpSocket> {
+fn udp(host: &EmulatedHost) -> io::Result<UdpSocket> {
     host.within(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))
 }
 
@@ -220,7 +220,7 @@ fn echo(socket: &UdpSocket, over: &AtomicBool) {
 }
 
 /// Megabits a second of one connection, once it has had a third of the time to get going.
-fn throughput(from: &Host, to: &Host, time: Duration) -> io::Result<f64> {
+fn throughput(from: &EmulatedHost, to: &EmulatedHost, time: Duration) -> io::Result<f64> {
     let listener = to.within(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
     let port = listener.local_addr()?.port();
     let mut sender = from.within(|| TcpStream::connect((to.address, port)))?;
@@ -254,7 +254,7 @@ fn throughput(from: &Host, to: &Host, time: Duration) -> io::Result<f64> {
 }
 
 /// Small datagrams a second.
-fn flood(from: &Host, to: &Host) -> io::Result<f64> {
+fn flood(from: &EmulatedHost, to: &EmulatedHost) -> io::Result<f64> {
     let (near, far) = (udp(from)?, udp(to)?);
     near.connect((to.address, far.local_addr()?.port()))?;
     far.set_read_timeout(Some(Duration::from_millis(100)))?;

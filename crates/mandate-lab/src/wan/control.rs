@@ -17,8 +17,8 @@ use std::sync::mpsc::{Sender, channel};
 use serde::{Deserialize, Serialize};
 
 use crate::wan::Wan;
-use crate::wan::fault::Fault;
-use crate::wan::switch::Figures;
+use crate::wan::fault::NetworkFault;
+use crate::wan::switch::TrafficTotals;
 
 /// Longer lines are no requests.
 const MAX_LINE: u64 = 1 << 16;
@@ -29,13 +29,13 @@ const MAX_CONNECTIONS: usize = 1024;
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
-pub enum Request {
+pub enum ControlRequest {
     /// Hosts, links and faults.
     Status,
     /// Let something go wrong.
     Inflict {
         /// What.
-        fault: Fault,
+        fault: NetworkFault,
     },
     /// End all faults.
     Heal,
@@ -52,14 +52,14 @@ pub enum Request {
 /// What is answered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
-pub enum Reply {
+pub enum ControlReply {
     /// It is done.
     Done {
         /// How many directed links it touched.
         links: usize,
     },
     /// How things are.
-    Status(Status),
+    Status(EmulatorStatus),
     /// Where a host is.
     Host(HostEntry),
     /// It cannot be done.
@@ -71,7 +71,7 @@ pub enum Reply {
 
 /// How things are.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Status {
+pub struct EmulatorStatus {
     /// The emulator's process.
     pub process: u32,
     /// Whether the thread that carries packets runs with real-time priority.
@@ -79,7 +79,7 @@ pub struct Status {
     /// The hosts.
     pub hosts: Vec<HostEntry>,
     /// What went over the network.
-    pub figures: Figures,
+    pub figures: TrafficTotals,
 }
 
 /// A host, and where it is.
@@ -98,8 +98,8 @@ pub struct HostEntry {
 }
 
 /// The status of an emulator.
-pub fn status(wan: &Wan) -> Status {
-    Status {
+pub fn status(wan: &Wan) -> EmulatorStatus {
+    EmulatorStatus {
         process: std::process::id(),
         real_time: wan.is_real_time(),
         hosts: wan.hosts().iter().map(entry).collect(),
@@ -107,7 +107,7 @@ pub fn status(wan: &Wan) -> Status {
     }
 }
 
-fn entry(host: &crate::wan::Host) -> HostEntry {
+fn entry(host: &crate::wan::EmulatedHost) -> HostEntry {
     HostEntry {
         name: host.name.clone(),
         site: host.site.clone(),
@@ -123,14 +123,14 @@ fn address(name: &str) -> io::Result<SocketAddr> {
 
 /// The socket of an emulator, taken before its network is made: so there is at most one of a name.
 #[derive(Debug)]
-pub struct Control {
+pub struct ControlSocket {
     listener: UnixListener,
 }
 
-impl Control {
+impl ControlSocket {
     /// Takes a name.
     pub fn bind(name: &str) -> io::Result<Self> {
-        Ok(Control { listener: UnixListener::bind_addr(&address(name)?)? })
+        Ok(ControlSocket { listener: UnixListener::bind_addr(&address(name)?)? })
     }
 
     /// Answers until it is told to go down.
@@ -169,48 +169,50 @@ fn converse(mut stream: &UnixStream, wan: &Wan, down: &Sender<()>) -> io::Result
         let request = serde_json::from_str(&line);
         let reply = match &request {
             Ok(request) => answer(request, wan),
-            Err(error) => Reply::Refused { reason: format!("this is no request: {error}") },
+            Err(error) => ControlReply::Refused { reason: format!("this is no request: {error}") },
         };
         writeln!(stream, "{}", serde_json::to_string(&reply)?)?;
-        if let Ok(Request::Down) = request {
+        if let Ok(ControlRequest::Down) = request {
             let _ = down.send(());
         }
     }
     Ok(())
 }
 
-fn answer(request: &Request, wan: &Wan) -> Reply {
+fn answer(request: &ControlRequest, wan: &Wan) -> ControlReply {
     match request {
-        Request::Status => Reply::Status(status(wan)),
-        Request::Inflict { fault } => match wan.inflict(fault) {
-            Ok(links) => Reply::Done { links },
-            Err(unknown) => Reply::Refused { reason: unknown.to_string() },
+        ControlRequest::Status => ControlReply::Status(status(wan)),
+        ControlRequest::Inflict { fault } => match wan.inflict(fault) {
+            Ok(links) => ControlReply::Done { links },
+            Err(unknown) => ControlReply::Refused { reason: unknown.to_string() },
         },
-        Request::Heal => {
+        ControlRequest::Heal => {
             wan.heal();
-            Reply::Done { links: wan.hosts().len() * (wan.hosts().len() - 1) }
+            ControlReply::Done { links: wan.hosts().len() * (wan.hosts().len() - 1) }
         }
-        Request::Enter { host } => match wan.host(host) {
-            Some(host) => Reply::Host(entry(host)),
+        ControlRequest::Enter { host } => match wan.host(host) {
+            Some(host) => ControlReply::Host(entry(host)),
             None => {
                 let known: Vec<_> = wan.hosts().iter().map(|host| host.name.as_str()).collect();
                 let known = known.join(", ");
-                Reply::Refused { reason: format!("there is no host `{host}`; there are {known}") }
+                ControlReply::Refused {
+                    reason: format!("there is no host `{host}`; there are {known}"),
+                }
             }
         },
-        Request::Down => Reply::Done { links: 0 },
+        ControlRequest::Down => ControlReply::Done { links: 0 },
     }
 }
 
 /// The other end.
 #[derive(Debug)]
-pub struct Client {
+pub struct ControlClient {
     stream: BufReader<UnixStream>,
 }
 
 /// Why a request came to nothing.
 #[derive(Debug, thiserror::Error)]
-pub enum RequestError {
+pub enum ControlError {
     /// Nobody is there.
     #[error(
         "no emulator called `{0}` is running: start one with `mandate lab wan up`, or give its --name"
@@ -224,25 +226,25 @@ pub enum RequestError {
     Refused(String),
 }
 
-impl Client {
+impl ControlClient {
     /// Connects to the emulator of this name.
-    pub fn connect(name: &str) -> Result<Self, RequestError> {
+    pub fn connect(name: &str) -> Result<Self, ControlError> {
         let stream = address(name)
             .and_then(|address| UnixStream::connect_addr(&address))
-            .map_err(|_| RequestError::Absent(name.into()))?;
-        Ok(Client { stream: BufReader::new(stream) })
+            .map_err(|_| ControlError::Absent(name.into()))?;
+        Ok(ControlClient { stream: BufReader::new(stream) })
     }
 
     /// Asks, and waits for the answer.
-    pub fn ask(&mut self, request: &Request) -> Result<Reply, RequestError> {
+    pub fn ask(&mut self, request: &ControlRequest) -> Result<ControlReply, ControlError> {
         let text = serde_json::to_string(request).map_err(io::Error::from)?;
         writeln!(self.stream.get_mut(), "{text}")?;
         let mut line = String::new();
         if self.stream.read_line(&mut line)? == 0 {
-            return Err(RequestError::Gone(io::ErrorKind::UnexpectedEof.into()));
+            return Err(ControlError::Gone(io::ErrorKind::UnexpectedEof.into()));
         }
         match serde_json::from_str(&line).map_err(io::Error::from)? {
-            Reply::Refused { reason } => Err(RequestError::Refused(reason)),
+            ControlReply::Refused { reason } => Err(ControlError::Refused(reason)),
             reply => Ok(reply),
         }
     }

@@ -5,13 +5,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::wan::link::Impairment;
-use crate::wan::plan::Plan;
+use crate::wan::plan::NetworkPlan;
 
 /// A fault. Places are names of hosts or sites, `all`, or several with commas; faults of different kinds add up on a
 /// link, and of one kind the last counts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Fault {
+pub enum NetworkFault {
     /// Nothing passes between `a` and `b`, either way.
     Cut {
         /// One side.
@@ -75,16 +75,16 @@ pub struct UnknownPlace {
 /// A change of what is wrong with a link.
 pub(crate) type Change = Box<dyn Fn(Impairment) -> Impairment + Send>;
 
-impl Fault {
+impl NetworkFault {
     /// The directed links it touches, by places of hosts.
-    pub(crate) fn pairs(&self, plan: &Plan) -> Result<Vec<(usize, usize)>, UnknownPlace> {
+    pub(crate) fn pairs(&self, plan: &NetworkPlan) -> Result<Vec<(usize, usize)>, UnknownPlace> {
         let (a, b, both_ways) = match self {
-            Fault::OneWay { from, to } => (from, to, false),
-            Fault::Cut { a, b }
-            | Fault::Loss { a, b, .. }
-            | Fault::Delay { a, b, .. }
-            | Fault::Jitter { a, b, .. }
-            | Fault::Heal { a, b } => (a, b, true),
+            NetworkFault::OneWay { from, to } => (from, to, false),
+            NetworkFault::Cut { a, b }
+            | NetworkFault::Loss { a, b, .. }
+            | NetworkFault::Delay { a, b, .. }
+            | NetworkFault::Jitter { a, b, .. }
+            | NetworkFault::Heal { a, b } => (a, b, true),
         };
         let (first, second) = (places(plan, a)?, places(plan, b)?);
         let mut pairs = Vec::new();
@@ -105,20 +105,24 @@ impl Fault {
     /// What it does to each of them.
     pub(crate) fn change(&self) -> Change {
         match *self {
-            Fault::Cut { .. } | Fault::OneWay { .. } => {
+            NetworkFault::Cut { .. } | NetworkFault::OneWay { .. } => {
                 Box::new(|before| Impairment { cut: true, ..before })
             }
-            Fault::Loss { share, .. } => {
+            NetworkFault::Loss { share, .. } => {
                 Box::new(move |before| Impairment { loss: share, ..before })
             }
-            Fault::Delay { delay, .. } => Box::new(move |before| Impairment { delay, ..before }),
-            Fault::Jitter { jitter, .. } => Box::new(move |before| Impairment { jitter, ..before }),
-            Fault::Heal { .. } => Box::new(|_| Impairment::default()),
+            NetworkFault::Delay { delay, .. } => {
+                Box::new(move |before| Impairment { delay, ..before })
+            }
+            NetworkFault::Jitter { jitter, .. } => {
+                Box::new(move |before| Impairment { jitter, ..before })
+            }
+            NetworkFault::Heal { .. } => Box::new(|_| Impairment::default()),
         }
     }
 }
 
-fn places(plan: &Plan, names: &str) -> Result<Vec<usize>, UnknownPlace> {
+fn places(plan: &NetworkPlan, names: &str) -> Result<Vec<usize>, UnknownPlace> {
     plan.places(names).ok_or_else(|| {
         let mut known: Vec<_> = plan.hosts().iter().map(|host| host.name.clone()).collect();
         let mut sites: Vec<_> = plan.hosts().iter().map(|host| host.site.clone()).collect();
@@ -132,24 +136,24 @@ fn places(plan: &Plan, names: &str) -> Result<Vec<usize>, UnknownPlace> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::Topology;
+    use mandate_cli::topology::Topology;
 
     #[test]
     fn faults_touch_the_links_between_two_sides_and_name_who_is_unknown() {
         let servers: String =
             (1..=3).map(|i| format!("[[server]]\nid = 'p{i}'\nsite = 'x'\n")).collect();
-        let plan = Plan::new(&Topology::parse(&servers).unwrap()).unwrap();
+        let plan = NetworkPlan::new(&Topology::parse(&servers).unwrap()).unwrap();
         let side = |name: &str| name.to_owned();
-        let cut = Fault::Cut { a: side("p1"), b: side("all") };
+        let cut = NetworkFault::Cut { a: side("p1"), b: side("all") };
         assert_eq!(cut.pairs(&plan).unwrap(), [(0, 1), (0, 2), (1, 0), (2, 0)]);
-        let one_way = Fault::OneWay { from: side("p1,p2"), to: side("p3") };
+        let one_way = NetworkFault::OneWay { from: side("p1,p2"), to: side("p3") };
         assert_eq!(one_way.pairs(&plan).unwrap(), [(0, 2), (1, 2)]);
-        let unknown = Fault::Cut { a: side("p1"), b: side("p9") }.pairs(&plan).unwrap_err();
+        let unknown = NetworkFault::Cut { a: side("p1"), b: side("p9") }.pairs(&plan).unwrap_err();
         assert_eq!(
             unknown.to_string(),
             "`p9` names no host or site; there are p1, p2, p3, x, and `all`; several are written with commas"
         );
-        let lossy = Fault::Loss { a: side("p1"), b: side("p2"), share: 0.3 }.change();
+        let lossy = NetworkFault::Loss { a: side("p1"), b: side("p2"), share: 0.3 }.change();
         let both = lossy(Impairment { cut: true, ..Impairment::default() });
         assert!(both.cut && both.loss == 0.3, "kinds add up");
     }

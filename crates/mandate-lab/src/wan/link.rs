@@ -31,7 +31,7 @@ const LINE_QUEUE_MIN_BYTES: f64 = 16.0 * 1500.0;
 
 /// A link as the topology has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Quality {
+pub struct LinkSettings {
     /// One way.
     pub delay: Duration,
     /// Its standard deviation.
@@ -57,7 +57,7 @@ pub struct Impairment {
 
 /// What became of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
+pub struct PacketCounts {
     /// Delivered packets.
     pub delivered: u64,
     /// Delivered bytes.
@@ -77,8 +77,8 @@ struct Packet {
 }
 
 /// A directed link and what is under way on it. Times are nanoseconds of one clock.
-pub struct Link {
-    quality: Quality,
+pub struct EmulatedLink {
+    quality: LinkSettings,
     impairment: Impairment,
     /// In standard deviations.
     deviation: f64,
@@ -87,13 +87,13 @@ pub struct Link {
     last_due: u64,
     queue: VecDeque<Packet>,
     queued_bytes: usize,
-    counts: Counts,
+    counts: PacketCounts,
 }
 
-impl Link {
+impl EmulatedLink {
     /// A link on which nothing is under way.
-    pub fn new(quality: Quality) -> Self {
-        Link {
+    pub fn new(quality: LinkSettings) -> Self {
+        EmulatedLink {
             quality,
             impairment: Impairment::default(),
             deviation: 0.0,
@@ -102,7 +102,7 @@ impl Link {
             last_due: 0,
             queue: VecDeque::new(),
             queued_bytes: 0,
-            counts: Counts::default(),
+            counts: PacketCounts::default(),
         }
     }
 
@@ -112,7 +112,7 @@ impl Link {
     }
 
     /// What became of packets so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> PacketCounts {
         self.counts
     }
 
@@ -212,13 +212,13 @@ mod tests {
         Random::new(7, Stream::Network)
     }
 
-    fn quality() -> Quality {
-        Quality { delay: Duration::from_millis(10), ..Quality::default() }
+    fn quality() -> LinkSettings {
+        LinkSettings { delay: Duration::from_millis(10), ..LinkSettings::default() }
     }
 
     /// Delays in milliseconds of packets that are sent this far apart.
-    fn delays(quality: Quality, count: u64, apart: u64) -> Vec<f64> {
-        let (mut link, mut random) = (Link::new(quality), random());
+    fn delays(quality: LinkSettings, count: u64, apart: u64) -> Vec<f64> {
+        let (mut link, mut random) = (EmulatedLink::new(quality), random());
         let mut delays = Vec::new();
         for i in 0..count {
             link.send(&[0; 100], i * apart, &mut random);
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_packet_comes_out_after_the_delay_and_not_before() {
-        let (mut link, mut random) = (Link::new(quality()), random());
+        let (mut link, mut random) = (EmulatedLink::new(quality()), random());
         link.send(b"hello", 5 * MS, &mut random);
         assert_eq!(link.next_due(), Some(15 * MS));
         assert_eq!(link.receive(15 * MS - 1), None);
@@ -244,7 +244,7 @@ mod tests {
     fn jitter_has_the_deviation_asked_for_and_leaves_the_mean_alone_at_any_rate() {
         for apart in [MS / 10, 20 * MS] {
             let jitter = Duration::from_micros(500);
-            let delays = delays(Quality { jitter, ..quality() }, 400_000, apart);
+            let delays = delays(LinkSettings { jitter, ..quality() }, 400_000, apart);
             let mean = delays.iter().sum::<f64>() / delays.len() as f64;
             let variance =
                 delays.iter().map(|d| (d - mean) * (d - mean)).sum::<f64>() / delays.len() as f64;
@@ -262,7 +262,8 @@ mod tests {
     #[test]
     fn order_is_kept_whatever_the_jitter() {
         let jitter = Duration::from_millis(50);
-        let (mut link, mut random) = (Link::new(Quality { jitter, ..quality() }), random());
+        let (mut link, mut random) =
+            (EmulatedLink::new(LinkSettings { jitter, ..quality() }), random());
         for i in 0..10_000_u64 {
             link.send(&i.to_be_bytes(), i * MS, &mut random);
         }
@@ -277,9 +278,10 @@ mod tests {
 
     #[test]
     fn loss_has_the_share_asked_for_and_a_fault_adds_to_it() {
-        let arrived = delays(Quality { loss: 0.1, ..quality() }, 100_000, MS).len();
+        let arrived = delays(LinkSettings { loss: 0.1, ..quality() }, 100_000, MS).len();
         assert!((89_500..90_500).contains(&arrived), "{arrived}");
-        let (mut link, mut random) = (Link::new(Quality { loss: 0.1, ..quality() }), random());
+        let (mut link, mut random) =
+            (EmulatedLink::new(LinkSettings { loss: 0.1, ..quality() }), random());
         link.impair(Impairment { loss: 0.5, ..Impairment::default() });
         for i in 0..100_000 {
             link.send(&[0; 10], i * MS, &mut random);
@@ -291,8 +293,8 @@ mod tests {
     #[test]
     fn a_line_sends_at_its_rate_and_drops_what_would_wait_too_long() {
         // 8 Mb/s: a packet of 1000 bytes takes a millisecond.
-        let quality = Quality { bits_per_second: Some(8e6), ..quality() };
-        let (mut link, mut random) = (Link::new(quality), random());
+        let quality = LinkSettings { bits_per_second: Some(8e6), ..quality() };
+        let (mut link, mut random) = (EmulatedLink::new(quality), random());
         for _ in 0..300 {
             link.send(&[0; 1000], 0, &mut random);
         }
@@ -308,8 +310,8 @@ mod tests {
 
     #[test]
     fn a_link_without_a_bandwidth_is_bounded_too() {
-        let quality = Quality { delay: Duration::from_secs(60), ..Quality::default() };
-        let (mut link, mut random) = (Link::new(quality), random());
+        let quality = LinkSettings { delay: Duration::from_secs(60), ..LinkSettings::default() };
+        let (mut link, mut random) = (EmulatedLink::new(quality), random());
         for _ in 0..70 {
             link.send(&[0; 1 << 20], 0, &mut random);
         }
@@ -318,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_cut_loses_what_is_under_way_and_what_is_sent_until_it_heals() {
-        let (mut link, mut random) = (Link::new(quality()), random());
+        let (mut link, mut random) = (EmulatedLink::new(quality()), random());
         link.send(&[1], 0, &mut random);
         link.impair(Impairment { cut: true, ..Impairment::default() });
         link.send(&[2], MS, &mut random);

@@ -31,7 +31,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-use crate::topology::Topology;
+use mandate_cli::topology::Topology;
 
 pub mod check;
 pub mod control;
@@ -41,14 +41,14 @@ pub mod namespace;
 pub mod plan;
 pub mod switch;
 
-use fault::{Fault, UnknownPlace};
+use fault::{NetworkFault, UnknownPlace};
 use namespace::Namespace;
-use plan::{Plan, PlannedHost, TooManyHosts};
-use switch::{Figures, Switch};
+use plan::{NetworkPlan, PlannedHost, TooManyHosts};
+use switch::{Switch, TrafficTotals};
 
 /// Why an emulator did not start. Nothing of it is left.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum EmulatorError {
     /// Too many hosts.
     #[error(transparent)]
     TooMany(#[from] TooManyHosts),
@@ -78,7 +78,7 @@ pub enum StartError {
 
 /// A host of a running emulator.
 #[derive(Debug)]
-pub struct Host {
+pub struct EmulatedHost {
     /// Its name in the topology.
     pub name: String,
     /// Where it is.
@@ -90,7 +90,7 @@ pub struct Host {
     namespace: Namespace,
 }
 
-impl Host {
+impl EmulatedHost {
     /// Does something inside: sockets that are made meanwhile belong to this host for ever, and processes that
     /// are started run on it.
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
@@ -118,21 +118,21 @@ impl Host {
 pub struct Wan {
     // Before the hosts, so that it stops while their devices are there.
     switch: Switch,
-    hosts: Vec<Host>,
-    plan: Plan,
+    hosts: Vec<EmulatedHost>,
+    plan: NetworkPlan,
 }
 
 impl Wan {
     /// Starts the network of a topology. `seed` decides loss and jitter.
-    pub fn start(topology: &Topology, seed: u64) -> Result<Self, StartError> {
-        let plan = Plan::new(topology)?;
+    pub fn start(topology: &Topology, seed: u64) -> Result<Self, EmulatorError> {
+        let plan = NetworkPlan::new(topology)?;
         let mut hosts = Vec::new();
         let mut devices = Vec::new();
         for planned in plan.hosts() {
             let (namespace, device) =
-                Namespace::create(|| set_up(planned)).map_err(StartError::Namespace)?;
+                Namespace::create(|| set_up(planned)).map_err(EmulatorError::Namespace)?;
             devices.push(device?);
-            hosts.push(Host {
+            hosts.push(EmulatedHost {
                 name: planned.name.clone(),
                 site: planned.site.clone(),
                 address: planned.address,
@@ -140,22 +140,22 @@ impl Wan {
                 namespace,
             });
         }
-        let switch = Switch::start(&plan, devices, seed).map_err(StartError::Switch)?;
+        let switch = Switch::start(&plan, devices, seed).map_err(EmulatorError::Switch)?;
         Ok(Wan { switch, hosts, plan })
     }
 
     /// The hosts: servers first, as they stand in the topology.
-    pub fn hosts(&self) -> &[Host] {
+    pub fn hosts(&self) -> &[EmulatedHost] {
         &self.hosts
     }
 
     /// The host of this name.
-    pub fn host(&self, name: &str) -> Option<&Host> {
+    pub fn host(&self, name: &str) -> Option<&EmulatedHost> {
         self.hosts.iter().find(|host| host.name == name)
     }
 
     /// Lets something go wrong from now on; how many directed links it touches.
-    pub fn inflict(&self, fault: &Fault) -> Result<usize, UnknownPlace> {
+    pub fn inflict(&self, fault: &NetworkFault) -> Result<usize, UnknownPlace> {
         let pairs = fault.pairs(&self.plan)?;
         let touched = pairs.len();
         self.switch.impair(pairs, fault.change());
@@ -168,7 +168,7 @@ impl Wan {
     }
 
     /// What went over each link so far, and what is wrong with it.
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> TrafficTotals {
         self.switch.figures()
     }
 
@@ -191,13 +191,13 @@ const DEVICE: &str = "wan0";
 const DEVICE_QUEUE: u32 = 10_000;
 
 /// Runs inside the new namespace.
-fn set_up(host: &PlannedHost) -> Result<SyncDevice, StartError> {
+fn set_up(host: &PlannedHost) -> Result<SyncDevice, EmulatorError> {
     let device = DeviceBuilder::new()
         .name(DEVICE)
         .enable(false)
         .build_sync()
         .and_then(|device| device.set_nonblocking(true).map(|()| device))
-        .map_err(StartError::Device)?;
+        .map_err(EmulatorError::Device)?;
     let (v4, v6) = (host.address, host.address_v6);
     let network = plan::NETWORK;
     // The default may be BBR, which is too careful where many flows share a path; the route decides for this
@@ -212,7 +212,7 @@ fn set_up(host: &PlannedHost) -> Result<SyncDevice, StartError> {
         mtu = plan::MTU,
     );
     namespace::ip(&script)
-        .map_err(|reason| StartError::Setup { host: host.name.clone(), reason })?;
+        .map_err(|reason| EmulatorError::Setup { host: host.name.clone(), reason })?;
     for (name, value) in plan::SYSCTLS {
         // Where /proc/sys is read-only, one flow over a long link is slower, and all else is as it should be.
         let _ = std::fs::write(format!("/proc/sys/net/ipv4/{name}"), value);

@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use crate::topology::Topology;
-use crate::wan::link::Quality;
+use crate::wan::link::LinkSettings;
+use mandate_cli::topology::Topology;
 
 /// The most hosts: one octet of the address tells them apart, and links are their square.
 pub const MAX_HOSTS: usize = 250;
@@ -40,12 +40,12 @@ pub struct PlannedHost {
 
 /// Hosts and links.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct NetworkPlan {
     hosts: Vec<PlannedHost>,
-    qualities: Vec<Quality>,
+    qualities: Vec<LinkSettings>,
 }
 
-impl Plan {
+impl NetworkPlan {
     /// The plan of a topology.
     pub fn new(topology: &Topology) -> Result<Self, TooManyHosts> {
         let servers = topology.servers().iter().map(|server| (server.id.to_string(), &server.site));
@@ -65,7 +65,7 @@ impl Plan {
             .collect();
         let quality = |a: &PlannedHost, b: &PlannedHost| {
             let link = topology.link(&a.site, &b.site).expect("every pair of sites was checked");
-            Quality {
+            LinkSettings {
                 delay: Duration::from_secs_f64(link.round_trip_ms / 2000.0),
                 jitter: Duration::from_secs_f64(link.jitter_ms / 1000.0),
                 loss: link.loss,
@@ -74,7 +74,7 @@ impl Plan {
         };
         let pairs = hosts.iter().flat_map(|a| hosts.iter().map(move |b| (a, b)));
         let qualities = pairs.map(|(a, b)| quality(a, b)).collect();
-        Ok(Plan { hosts, qualities })
+        Ok(NetworkPlan { hosts, qualities })
     }
 
     /// The hosts: servers first.
@@ -83,7 +83,7 @@ impl Plan {
     }
 
     /// What the link from one host to another is like, by their places.
-    pub fn quality(&self, from: usize, to: usize) -> Quality {
+    pub fn quality(&self, from: usize, to: usize) -> LinkSettings {
         self.qualities[from * self.hosts.len() + to]
     }
 
@@ -126,13 +126,13 @@ impl Plan {
 mod tests {
     use super::*;
 
-    fn plan() -> Plan {
+    fn plan() -> NetworkPlan {
         let text = "
             [[rtt]]\na = 'x'\nb = 'y'\nms = 20\njitter_ms = 1\nloss = 0.5\nmbit = 8\n
             [[server]]\nid = 'p1'\nsite = 'x'\n
             [[server]]\nid = 'p2'\nsite = 'y'\n
             [[host]]\nname = 'client'\nsite = 'y'\n";
-        Plan::new(&Topology::parse(text).unwrap()).unwrap()
+        NetworkPlan::new(&Topology::parse(text).unwrap()).unwrap()
     }
 
     #[test]
@@ -141,7 +141,7 @@ mod tests {
         let far = plan.quality(0, 2);
         assert_eq!((far.delay, far.loss), (Duration::from_millis(10), 0.5));
         assert_eq!(far.bits_per_second, Some(8e6));
-        assert_eq!(plan.quality(1, 2), Quality::default());
+        assert_eq!(plan.quality(1, 2), LinkSettings::default());
     }
 
     #[test]

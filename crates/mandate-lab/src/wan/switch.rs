@@ -30,8 +30,8 @@ use thread_priority::{
 use tun_rs::SyncDevice;
 
 use crate::wan::fault::Change;
-use crate::wan::link::{Counts, Impairment, Link};
-use crate::wan::plan::Plan;
+use crate::wan::link::{EmulatedLink, Impairment, PacketCounts};
+use crate::wan::plan::NetworkPlan;
 
 /// Packets taken from one device before others have their turn.
 const BATCH: usize = 64;
@@ -48,7 +48,7 @@ const COST: Duration = Duration::from_micros(80);
 
 /// What went over the network so far.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Figures {
+pub struct TrafficTotals {
     /// Each directed link that carried something or is impaired.
     pub links: Vec<LinkFigures>,
     /// Packets for none of the hosts: multicast, and addresses that do not exist.
@@ -65,7 +65,7 @@ pub struct LinkFigures {
     /// The receiver.
     pub to: String,
     /// What became of packets.
-    pub counts: Counts,
+    pub counts: PacketCounts,
     /// What is wrong with it.
     pub impairment: Impairment,
 }
@@ -82,7 +82,7 @@ pub(crate) fn become_real_time(priority: u8) -> bool {
 enum Order {
     Impair { pairs: Vec<(usize, usize)>, change: Change, done: Sender<()> },
     Heal { done: Sender<()> },
-    Count { answer: Sender<Figures> },
+    Count { answer: Sender<TrafficTotals> },
     Stop,
 }
 
@@ -98,7 +98,7 @@ pub struct Switch {
 
 impl Switch {
     /// Starts it. Devices are in the order of the plan's hosts, and do not block.
-    pub fn start(plan: &Plan, devices: Vec<SyncDevice>, seed: u64) -> io::Result<Self> {
+    pub fn start(plan: &NetworkPlan, devices: Vec<SyncDevice>, seed: u64) -> io::Result<Self> {
         let (orders, received) = channel();
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let carrier = Carrier::new(plan.clone(), devices, bell.clone(), received, seed)?;
@@ -135,7 +135,7 @@ impl Switch {
     }
 
     /// What went over the network so far.
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> TrafficTotals {
         let (answer, wait) = channel();
         self.order(Order::Count { answer });
         wait.recv().unwrap_or_default()
@@ -165,9 +165,9 @@ impl Drop for Switch {
 }
 
 struct Carrier {
-    plan: Plan,
+    plan: NetworkPlan,
     devices: Vec<SyncDevice>,
-    links: Vec<Link>,
+    links: Vec<EmulatedLink>,
     /// Links that have something under way, by when its first is due, or was before a cut.
     heads: BinaryHeap<Reverse<(u64, usize)>>,
     /// Which links are among the heads: each at most once.
@@ -186,7 +186,7 @@ const BELL: u64 = u64::MAX;
 
 impl Carrier {
     fn new(
-        plan: Plan,
+        plan: NetworkPlan,
         devices: Vec<SyncDevice>,
         bell: Arc<OwnedFd>,
         orders: Receiver<Order>,
@@ -203,7 +203,7 @@ impl Carrier {
             .map(|(from, to)| {
                 let mut quality = plan.quality(from, to);
                 quality.delay = quality.delay.saturating_sub(COST);
-                Link::new(quality)
+                EmulatedLink::new(quality)
             })
             .collect();
         Ok(Carrier {
@@ -334,7 +334,7 @@ impl Carrier {
         true
     }
 
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> TrafficTotals {
         let hosts = self.plan.hosts();
         let links = self.links.iter().enumerate().map(|(index, link)| LinkFigures {
             from: hosts[index / hosts.len()].name.clone(),
@@ -343,9 +343,9 @@ impl Carrier {
             impairment: link.impairment(),
         });
         let is_worth_it = |link: &LinkFigures| {
-            link.counts != Counts::default() || link.impairment != Impairment::default()
+            link.counts != PacketCounts::default() || link.impairment != Impairment::default()
         };
-        Figures {
+        TrafficTotals {
             links: links.filter(is_worth_it).collect(),
             strays: self.strays,
             refused: self.refused,

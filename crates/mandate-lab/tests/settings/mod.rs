@@ -3,8 +3,8 @@
 // Each test file uses some of them.
 #![allow(dead_code)]
 
+use mandate_cli::topology::Topology;
 use mandate_lab::pole::deployment::{Deployment, FIRST, Shares};
-use mandate_lab::topology::Topology;
 
 /// Requests a second, in all.
 const RATE: f64 = 1000.0;

@@ -17,7 +17,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::metadata::{Metadata, MetadataTopic};
 
-use super::{KafkaConfig, Protocol};
+use super::{KafkaConfig, MembershipProtocol};
 use crate::ledger::LedgerError;
 
 /// For questions to the broker.
@@ -200,21 +200,21 @@ pub(super) async fn settle_times(config: &mut KafkaConfig, seen: &Seen) -> Resul
         Some(id) => describe(&admin, ResourceSpecifier::Broker(id)).await?,
         None => None,
     };
-    if config.protocol == Protocol::Classic {
+    if config.protocol == MembershipProtocol::Classic {
         return check_session(config, broker.as_ref());
     }
     let group = describe(&admin, ResourceSpecifier::Group(&config.group)).await;
     // A broker that knows no such settings knows no such protocol.
     let group = match config.protocol {
-        Protocol::Auto => group.unwrap_or(None),
+        MembershipProtocol::Auto => group.unwrap_or(None),
         _ => group?,
     };
-    if config.protocol == Protocol::Auto {
+    if config.protocol == MembershipProtocol::Auto {
         config.protocol = choose(config, broker.as_ref(), group.as_ref());
         tracing::info!("chose the group protocol {:?}", config.protocol);
     }
     match config.protocol {
-        Protocol::Consumer => take_times(config, broker.as_ref(), group.as_ref()),
+        MembershipProtocol::Consumer => take_times(config, broker.as_ref(), group.as_ref()),
         _ => check_session(config, broker.as_ref()),
     }
 }
@@ -226,7 +226,7 @@ fn choose(
     config: &KafkaConfig,
     broker: Option<&HashMap<String, String>>,
     group: Option<&HashMap<String, String>>,
-) -> Protocol {
+) -> MembershipProtocol {
     let protocols = broker.and_then(|broker| broker.get("group.coordinator.rebalance.protocols"));
     let is_offered = protocols.is_none_or(|offered| offered.contains("consumer"));
     let session = number(group, "consumer.session.timeout.ms")
@@ -234,8 +234,8 @@ fn choose(
     let is_short = session.is_some_and(|session| u128::from(session) <= config.session.as_millis());
     let is_plain = config.instance.is_none() && config.assignor.is_cooperative();
     match is_offered && is_short && is_plain {
-        true => Protocol::Consumer,
-        false => Protocol::Classic,
+        true => MembershipProtocol::Consumer,
+        false => MembershipProtocol::Classic,
     }
 }
 

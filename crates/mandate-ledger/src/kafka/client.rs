@@ -11,7 +11,7 @@ use super::broker::setting;
 use super::committer::Committer;
 use super::context::Context;
 use super::prover::Prover;
-use super::{KafkaConfig, Protocol};
+use super::{KafkaConfig, MembershipProtocol};
 use crate::ledger::LedgerError;
 
 pub(super) struct Client {
@@ -33,7 +33,8 @@ impl Client {
         let committer = Committer::start(consumer.clone());
         let committer = committer.map_err(|error| LedgerError::Fatal(error.to_string()))?;
         let (context, producer) = (consumer.context().clone(), config.producer().create());
-        let is_held_up = config.mode == Mode::Exclusive && config.protocol != Protocol::Consumer;
+        let is_held_up =
+            config.mode == Mode::Exclusive && config.protocol != MembershipProtocol::Consumer;
         let producer = producer.map_err(setting)?;
         Ok(Client { context, consumer, committer, producer, prover: None, is_held_up })
     }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use mandate_proto::neli::{Delivery, Grants, Mode};
+use mandate_proto::neli::{Grants, Mode, RecordDelivery};
 use rdkafka::ClientConfig;
 
 use super::topic;
 use crate::ledger::LedgerError;
-use crate::memory::Assignor;
+use crate::memory::AssignmentRule;
 
 /// Settings that the engine decides, because what it promises rests on them; with the other names that the client has
 /// for them.
@@ -66,7 +66,7 @@ const LONGEST_PATIENCE: Duration = Duration::from_secs(300);
 
 /// How a member and the coordinator speak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Protocol {
+pub enum MembershipProtocol {
     /// The one that every broker speaks. The client says how long a session lasts, within the broker's limits.
     Classic,
     /// The one of Kafka 4 (KIP-848), in which the broker decides how long a session lasts. Nothing waits for anyone to join: a
@@ -96,7 +96,7 @@ pub struct KafkaConfig {
     /// What is wanted of it.
     pub mode: Mode,
     /// How a member and the coordinator speak.
-    pub protocol: Protocol,
+    pub protocol: MembershipProtocol,
     /// After this long without a sign of life a member is replaced. An untuned broker grants 6 s and more. In the
     /// consumer protocol the broker decides.
     pub session: Duration,
@@ -106,7 +106,7 @@ pub struct KafkaConfig {
     /// partitions back. Nobody's safety rests on it.
     pub barrier: Duration,
     /// How partitions are divided, in the classic protocol.
-    pub assignor: Assignor,
+    pub assignor: AssignmentRule,
     /// A name that survives restarts of the process (static membership). A restart takes effect at once,
     /// and who ends is not replaced before its session has.
     pub instance: Option<String>,
@@ -125,11 +125,11 @@ impl KafkaConfig {
             takes_any_partitions: false,
             create: Some(0),
             mode: Mode::Exclusive,
-            protocol: Protocol::Auto,
+            protocol: MembershipProtocol::Auto,
             session: Duration::ZERO,
             heartbeat: Duration::ZERO,
             barrier: Duration::ZERO,
-            assignor: Assignor::default(),
+            assignor: AssignmentRule::default(),
             instance: None,
             settings: BTreeMap::new(),
         }
@@ -167,7 +167,7 @@ impl KafkaConfig {
 
     /// In this protocol; default: the consumer protocol where the broker grants such sessions, or classic.
     #[must_use]
-    pub fn with_protocol(mut self, protocol: Protocol) -> Self {
+    pub fn with_protocol(mut self, protocol: MembershipProtocol) -> Self {
         self.protocol = protocol;
         self
     }
@@ -225,8 +225,8 @@ impl KafkaConfig {
             config.set("socket.timeout.ms", ms(patience.min(LONGEST_PATIENCE)));
         }
         match self.protocol {
-            Protocol::Classic | Protocol::Auto => self.classic(&mut config),
-            Protocol::Consumer => {
+            MembershipProtocol::Classic | MembershipProtocol::Auto => self.classic(&mut config),
+            MembershipProtocol::Consumer => {
                 config.set("group.protocol", "consumer").set("enable.auto.commit", "false");
             }
         }
@@ -238,8 +238,8 @@ impl KafkaConfig {
 
     fn classic(&self, config: &mut ClientConfig) {
         let assignor = match self.assignor {
-            Assignor::CooperativeSticky => "cooperative-sticky",
-            Assignor::RoundRobin => "roundrobin",
+            AssignmentRule::CooperativeSticky => "cooperative-sticky",
+            AssignmentRule::RoundRobin => "roundrobin",
         };
         config
             .set("session.timeout.ms", ms(self.session))
@@ -282,8 +282,8 @@ impl KafkaConfig {
             heartbeat,
             barrier,
             fenced: true,
-            renews_through_joins: self.protocol == Protocol::Consumer,
-            delivery: Delivery::Anyone,
+            renews_through_joins: self.protocol == MembershipProtocol::Consumer,
+            delivery: RecordDelivery::Anyone,
         }
     }
 }
@@ -342,10 +342,10 @@ mod tests {
 
     #[test]
     fn the_consumer_protocol_leaves_times_to_the_broker_and_renewals_go_on_through_joins() {
-        let consumer = config().with_protocol(Protocol::Consumer);
+        let consumer = config().with_protocol(MembershipProtocol::Consumer);
         assert_eq!(consumer.check(), Ok(()));
         assert!(consumer.grants().fenced && consumer.grants().renews_through_joins);
-        assert!(!config().with_protocol(Protocol::Classic).grants().renews_through_joins);
+        assert!(!config().with_protocol(MembershipProtocol::Classic).grants().renews_through_joins);
         let settings = consumer.consumer();
         assert_eq!(settings.get("group.protocol"), Some("consumer"));
         for key in ["session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"]
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn a_setting_of_the_user_goes_before_a_default_and_round_robin_can_be_had() {
-        let mut config = KafkaConfig { assignor: Assignor::RoundRobin, ..config() }.tuned();
+        let mut config = KafkaConfig { assignor: AssignmentRule::RoundRobin, ..config() }.tuned();
         config.settings.insert("reconnect.backoff.ms".into(), "7".into());
         let settings = config.consumer();
         assert_eq!(settings.get("reconnect.backoff.ms"), Some("7"));

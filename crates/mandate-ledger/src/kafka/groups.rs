@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use mandate_proto::identity::{MemberId, Term};
-use mandate_proto::neli::{Kind, Mark, Partition, Record};
+use mandate_proto::neli::{LedgerRecord, Mark, Partition, RecordKind};
+use mandate_proto::value::Value;
 use mandate_proto::wire;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::groups::GroupMemberInfo;
@@ -51,6 +52,8 @@ pub struct PartitionShown {
     pub is_renewed: bool,
     /// When the mark's claim was made, in milliseconds since 1970 by the broker's clock, if the topic still has it.
     pub since_ms: Option<i64>,
+    /// What that claim carries, if the topic still has it.
+    pub value: Option<Value>,
     /// What is wrong with it, in words.
     pub trouble: Option<String>,
 }
@@ -67,7 +70,7 @@ pub struct GroupMember {
 }
 
 /// A claim: a term of a partition began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// Of which partition.
     pub partition: Partition,
@@ -77,6 +80,8 @@ pub struct Claim {
     pub member: MemberId,
     /// When, in milliseconds since 1970 by the broker's clock.
     pub at_ms: i64,
+    /// What it carries.
+    pub value: Option<Value>,
 }
 
 impl Group {
@@ -172,7 +177,14 @@ impl Reader {
                 let trouble = (one.leader() < 0)
                     .then(|| "no broker leads this partition: nobody can claim it".to_owned());
                 let mark = marks.get(&partition).copied();
-                PartitionShown { partition, mark, is_renewed: false, since_ms: None, trouble }
+                PartitionShown {
+                    partition,
+                    mark,
+                    is_renewed: false,
+                    since_ms: None,
+                    value: None,
+                    trouble,
+                }
             })
             .collect();
         shown.sort_unstable_by_key(|one| one.partition);
@@ -239,6 +251,7 @@ impl Reader {
             let mut places = shown.iter_mut();
             if let Some(one) = places.find(|one| one.partition == claim.partition) {
                 one.since_ms = Some(claim.at_ms);
+                one.value = claim.value.clone();
             }
         }
     }
@@ -283,10 +296,15 @@ impl Reader {
 }
 
 fn claim(partition: Partition, message: &impl Message) -> Option<Claim> {
-    let record: Record = wire::decode(message.payload()?).ok()?;
+    let record: LedgerRecord = wire::decode(message.payload()?).ok()?;
     let term = Term::new(message.offset().max(0) as u64).next()?;
     let at_ms = message.timestamp().to_millis().unwrap_or(0);
-    (record.kind == Kind::Claim).then_some(Claim { partition, term, member: record.member, at_ms })
+    match record.kind {
+        RecordKind::Claim { value } => {
+            Some(Claim { partition, term, member: record.member, at_ms, value })
+        }
+        RecordKind::Beat => None,
+    }
 }
 
 /// What a member was assigned of a topic, in the coordinator's bytes (`ConsumerProtocolAssignment`): a version, then

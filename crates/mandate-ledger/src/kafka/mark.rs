@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use mandate_proto::identity::{MemberId, Term};
-use mandate_proto::neli::{Agreement, Holder, Mark, Mode, Partition};
+use mandate_proto::neli::{Agreement, Mark, Mode, Partition, PartitionHolder};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList, TopicPartitionListElem};
 
 const HELD: &str = "held for";
@@ -29,11 +29,11 @@ pub(super) fn commit_of(topic: &str, marks: &[(Partition, Mark)]) -> TopicPartit
     list
 }
 
-fn words(lease: Duration, holder: Option<Holder>) -> String {
+fn words(lease: Duration, holder: Option<PartitionHolder>) -> String {
     let held = format!("{HELD} {} us", lease.as_micros());
     match holder {
         None => held,
-        Some(Holder { member, agreement, leads, renewal }) => {
+        Some(PartitionHolder { member, agreement, leads, renewal }) => {
             let does = if leads { LEADS } else { WANTS };
             format!("{held}, {agreement}, {member} {does}, {RENEWAL}{renewal}")
         }
@@ -59,7 +59,7 @@ fn read(term: Term, words: &str) -> Option<Mark> {
     Some(Mark::Held { term, lease: Duration::from_micros(micros), holder })
 }
 
-fn holder(words: &str) -> Option<Holder> {
+fn holder(words: &str) -> Option<PartitionHolder> {
     let parts: Vec<_> = words.split(", ").collect();
     let [layout, mode, does, renewal] = parts[..] else { return None };
     let mut numbers = layout.split(' ').filter_map(|word| word.parse().ok());
@@ -74,7 +74,12 @@ fn holder(words: &str) -> Option<Holder> {
         _ => return None,
     };
     let renewal = renewal.strip_prefix(RENEWAL)?.parse().ok()?;
-    Some(Holder { member, agreement: Agreement { partitions, roles, mode }, leads, renewal })
+    Some(PartitionHolder {
+        member,
+        agreement: Agreement { partitions, roles, mode },
+        leads,
+        renewal,
+    })
 }
 
 #[cfg(test)]
@@ -85,7 +90,8 @@ mod tests {
     fn what_is_committed_is_read_again() {
         let (p0, p7) = (Partition::new(0), Partition::new(7));
         let agreement = Agreement { partitions: 8, roles: 1, mode: Mode::NonExclusive };
-        let holder = Some(Holder { member: MemberId::new(5), agreement, leads: true, renewal: 87 });
+        let holder =
+            Some(PartitionHolder { member: MemberId::new(5), agreement, leads: true, renewal: 87 });
         let (term, lease) = (Term::new(12), Duration::from_micros(75_001));
         let marks = [
             (p0, Mark::Held { term, lease, holder }),

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mandate_proto::neli::{
-    BarrierId, Input, Mark, Partition, Published, Record, Renewed, Request, RequestId,
+    BarrierId, Input, LedgerRecord, LedgerRequest, Mark, Partition, PublishOutcome, Renewed,
+    RequestId,
 };
 use mandate_proto::time::Instant as BootInstant;
 use mandate_proto::wire;
@@ -18,7 +19,6 @@ use rdkafka::topic_partition_list::TopicPartitionList;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::KafkaConfig;
-use super::calendar::Calendar;
 use super::client::Client;
 use super::context::{Happened, partitions, unassign};
 use super::mark::commit_of;
@@ -26,14 +26,15 @@ use super::membership::Signs;
 use super::prover::Proof;
 use super::reading::{judge, marks, record, wall};
 use super::size;
-use crate::ledger::{LedgerError, Member};
+use super::wall_clock::WallClock;
+use crate::ledger::{LedgerClient, LedgerError};
 
 /// A renewal that is not answered within this part of the session, or of the threshold, is made once more, beside the join behind which it may
 /// wait. A threshold is half a session by default, with four renewals in it: then both are the same, and two are left.
 const HEDGE_OF_SESSION: u32 = 16;
 const HEDGE_OF_THRESHOLD: u32 = 8;
 
-/// How often the calendar is looked at, at most: a thread that sleeps for so much longer does no harm.
+/// How often the wall clock is looked at, at most: a thread that sleeps for so much longer does no harm.
 const SHORTEST_LOOK: Duration = Duration::from_millis(100);
 
 /// A member's side of a topic.
@@ -60,7 +61,7 @@ pub struct KafkaMember {
     joins_at: Option<Instant>,
     /// Partitions without a broker are asked for.
     asks_who_serves: Arc<AtomicBool>,
-    calendar: Calendar,
+    wall_clock: WallClock,
     /// When to look at it.
     looks: tokio::time::Interval,
     /// When to look at how many partitions the topic has.
@@ -111,7 +112,7 @@ impl KafkaMember {
             is_renamed: false,
             joins_at: None,
             asks_who_serves: Arc::default(),
-            calendar: Calendar::new(),
+            wall_clock: WallClock::new(),
             looks,
             sizes,
         })
@@ -121,7 +122,7 @@ impl KafkaMember {
         self.client.context.push(Happened::Tell(input));
     }
 
-    fn publish(&mut self, id: RequestId, partition: Partition, record: &Record) {
+    fn publish(&mut self, id: RequestId, partition: Partition, record: &LedgerRecord) {
         let mut payload = Vec::new();
         wire::encode(record, &mut payload);
         let message: FutureRecord<'_, (), [u8]> = FutureRecord::to(&self.config.topic)
@@ -131,21 +132,21 @@ impl KafkaMember {
             Ok(delivery) => delivery,
             Err((error, _)) => {
                 tracing::debug!(%error, "a record could not be sent");
-                return self.tell(Input::Published { id, outcome: Published::Failed });
+                return self.tell(Input::Published { id, outcome: PublishOutcome::Failed });
             }
         };
         let context = self.client.context.clone();
         tokio::spawn(async move {
             let outcome = match delivery.await {
-                Ok(Ok(delivered)) => Published::Appended {
+                Ok(Ok(delivered)) => PublishOutcome::Appended {
                     offset: delivered.offset.max(0) as u64,
                     stamp: wall(delivered.timestamp),
                 },
                 Ok(Err((error, _))) => {
                     tracing::debug!(%error, "a record may not have been delivered");
-                    Published::Unknown
+                    PublishOutcome::Unknown
                 }
-                Err(_) => Published::Unknown,
+                Err(_) => PublishOutcome::Unknown,
             };
             context.push(Happened::Tell(Input::Published { id, outcome }));
         });
@@ -351,12 +352,12 @@ impl KafkaMember {
         }
     }
 
-    /// The client's threads sleep by the calendar, and one that was set back by an hour has them sleep for an hour: nobody
+    /// The client's threads sleep by the wall clock, and one that was set back by an hour has them sleep for an hour: nobody
     /// would join, beat or be heard. So there is another client, which knows nothing of the former one's partitions.
-    fn look_at_calendar(&mut self) -> Result<(), LedgerError> {
-        let Some(back) = self.calendar.set_back(self.looks.period()) else { return Ok(()) };
+    fn look_at_wall_clock(&mut self) -> Result<(), LedgerError> {
+        let Some(back) = self.wall_clock.set_back(self.looks.period()) else { return Ok(()) };
         tracing::warn!(
-            "the calendar of this host was set back by {back:?}: the client of Kafka is started anew"
+            "the wall clock of this host was set back by {back:?}: the Kafka client is started again"
         );
         self.start_anew()
     }
@@ -462,17 +463,19 @@ impl KafkaMember {
     }
 }
 
-impl Member for KafkaMember {
-    fn ask(&mut self, request: Request) {
+impl LedgerClient for KafkaMember {
+    fn ask(&mut self, request: LedgerRequest) {
         match request {
-            Request::Join => self.join(),
-            Request::Publish { id, partition, record } => self.publish(id, partition, &record),
-            Request::Renew { id, marks } => self.renew(id, &marks),
-            Request::Inspect { id, .. } => self.inspect(id),
-            Request::Release { barrier, partitions, marks } => {
+            LedgerRequest::Join => self.join(),
+            LedgerRequest::Publish { id, partition, record } => {
+                self.publish(id, partition, &record)
+            }
+            LedgerRequest::Renew { id, marks } => self.renew(id, &marks),
+            LedgerRequest::Inspect { id, .. } => self.inspect(id),
+            LedgerRequest::Release { barrier, partitions, marks } => {
                 self.release(barrier, &partitions, &marks);
             }
-            Request::Leave { marks } => self.leave(&marks),
+            LedgerRequest::Leave { marks } => self.leave(&marks),
         }
     }
 
@@ -503,7 +506,7 @@ impl Member for KafkaMember {
                     None
                 }
                 _ = self.looks.tick() => {
-                    self.look_at_calendar()?;
+                    self.look_at_wall_clock()?;
                     None
                 }
                 _ = self.sizes.tick() => {

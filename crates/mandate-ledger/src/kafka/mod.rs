@@ -13,7 +13,6 @@
 //! waits for anyone.
 
 mod broker;
-mod calendar;
 mod client;
 mod committer;
 mod config;
@@ -27,11 +26,12 @@ mod prover;
 mod reading;
 mod size;
 mod topic;
+mod wall_clock;
 
-use mandate_proto::identity::Lifetime;
-use mandate_proto::neli::{Grants, Plan};
+use mandate_proto::identity::Incarnation;
+use mandate_proto::neli::{Grants, LedgerPlan};
 
-pub use config::{KafkaConfig, Protocol};
+pub use config::{KafkaConfig, MembershipProtocol};
 pub use member::KafkaMember;
 
 use crate::ledger::{Ledger, LedgerError};
@@ -65,7 +65,7 @@ impl Ledger for KafkaLedger {
         self.config.grants()
     }
 
-    fn member(&self, _life: Lifetime, plan: &Plan) -> Result<KafkaMember, LedgerError> {
+    fn member(&self, _life: Incarnation, plan: &LedgerPlan) -> Result<KafkaMember, LedgerError> {
         KafkaMember::new(&self.config, plan.threshold())
     }
 }

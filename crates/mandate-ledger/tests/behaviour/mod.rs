@@ -2,15 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use mandate_ledger::{Change, Ledger, Roles, Setup, start};
+use mandate_ledger::{Change, Ledger, LedgerRoles, Setup, start};
+use mandate_proto::election::RoleId;
 use mandate_proto::identity::MemberId;
-use mandate_proto::neli::{Config, Event, Loss, Mode, Partition, RoleId};
+use mandate_proto::neli::{Config, Event, Mode, Partition, RoleLoss};
 use mandate_runtime::LeadError;
 use tokio::sync::broadcast::Receiver;
 use tokio::time::sleep;
 
 /// Starts a member for so many roles.
-pub(crate) fn member<L: Ledger>(ledger: &L, mode: Mode, roles: u32) -> Roles {
+pub(crate) fn member<L: Ledger>(ledger: &L, mode: Mode, roles: u32) -> LedgerRoles {
     let config = Config::new(MemberId::new(1), mode);
     start(ledger, Setup { config, roles }).expect("it starts")
 }
@@ -39,7 +40,7 @@ pub(crate) fn acquisitions(changes: &mut Receiver<Change>) -> usize {
 }
 
 /// Every role is led by one of these, and by one only.
-pub(crate) fn is_divided(members: &[&Roles]) -> bool {
+pub(crate) fn is_divided(members: &[&LedgerRoles]) -> bool {
     let roles = members[0].layout().roles();
     (0..roles)
         .map(RoleId::new)
@@ -47,7 +48,7 @@ pub(crate) fn is_divided(members: &[&Roles]) -> bool {
 }
 
 /// What ended of each partition's roles, and why, as told so far.
-pub(crate) fn endings(changes: &mut Receiver<Change>) -> Vec<(Partition, Loss)> {
+pub(crate) fn endings(changes: &mut Receiver<Change>) -> Vec<(Partition, RoleLoss)> {
     let mut found = Vec::new();
     while let Ok(change) = changes.try_recv() {
         if let Event::Ended { partition, loss, .. } = change.event {
@@ -75,14 +76,15 @@ pub(crate) async fn shows_what_is_promised<L: Ledger>(ledger: &L, bound: Duratio
     let endings = endings(&mut changes);
     for role in (0..10).map(RoleId::new) {
         assert!(!(first.is_leader(role) && second.is_leader(role)), "never two");
-        let of_its =
-            |(partition, _): &&(Partition, Loss)| *partition == first.layout().partition_of(role);
+        let of_its = |(partition, _): &&(Partition, RoleLoss)| {
+            *partition == first.layout().partition_of(role)
+        };
         let ended: Vec<_> = endings.iter().filter(of_its).map(|(_, loss)| *loss).collect();
         if first.is_leader(role) {
             assert_eq!(ended, [], "what moves elsewhere changes nothing here");
             assert_eq!(first.term(role), Some(terms[role.get() as usize]), "nor does the term");
         } else {
-            assert_eq!(ended, [Loss::Revoked], "losing it ends it, told once");
+            assert_eq!(ended, [RoleLoss::Revoked], "losing it ends it, told once");
         }
     }
 
@@ -120,7 +122,7 @@ pub(crate) async fn lapses_and_leads_again<L: Ledger>(
     let endings = endings(&mut changes);
     assert!(!endings.is_empty(), "it has lapsed");
     for (partition, loss) in endings {
-        assert_eq!(loss, Loss::Lapsed, "{partition} was assigned all the time");
+        assert_eq!(loss, RoleLoss::Lapsed, "{partition} was assigned all the time");
         let role = RoleId::new(partition.get());
         assert!(only.term(role).unwrap() > terms[partition.get() as usize], "a higher term");
     }

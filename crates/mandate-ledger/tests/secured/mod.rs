@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use mandate_servers::Server;
-use mandate_servers::kafka::{Kafka, KafkaConfig};
+use mandate_servers::kafka::{Kafka, KafkaServerConfig};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
 
 pub(crate) const USER: &str = "mandate";
@@ -27,7 +27,7 @@ pub(crate) struct Secured {
 
 impl Secured {
     pub(crate) fn launch() -> Self {
-        let config = KafkaConfig { user: Some((USER, PASSWORD)), ..KafkaConfig::TUNED };
+        let config = KafkaServerConfig { user: Some((USER, PASSWORD)), ..KafkaServerConfig::TUNED };
         let mut server = Kafka::launch(&config).expect("Kafka starts");
         let port = mandate_servers::free_ports(1).expect("a port is free")[0];
         let certificates = Certificates::new();

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use mandate_openraft::{Answer, Driver, DriverConfig, Messenger, Request};
+use mandate_openraft::{Answer, DriverConfig, Messenger, RaftDriver, Request};
 use mandate_peer::links::Identity;
 use mandate_peer::{Peer, PeerSetup};
 use mandate_proto::identity::MemberId;
@@ -31,7 +31,7 @@ pub(crate) type Everyone = Arc<OnceLock<BTreeMap<u64, Member>>>;
 
 pub(crate) struct Member {
     pub(crate) raft: Raft<Types>,
-    pub(crate) driver: Driver<Types>,
+    pub(crate) driver: RaftDriver<Types>,
     pub(crate) peer: Peer,
     everyone: Everyone,
 }
@@ -71,7 +71,7 @@ impl Member {
         let config = DriverConfig::default();
         let me = MemberId::new(id);
         let rpc = Rpc(everyone.clone(), me);
-        let driver = Driver::start(raft.clone(), peer.election(), me, members, rpc, config)?;
+        let driver = RaftDriver::start(raft.clone(), peer.election(), me, members, rpc, config)?;
         // adopt
         Ok(Member { raft, driver, peer, everyone })
     }

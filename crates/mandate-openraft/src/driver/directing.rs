@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use mandate_proto::election::quorum;
 use mandate_proto::identity::MemberId;
-use mandate_proto::oracle::quorum;
 use mandate_runtime::{Election, ElectionState, Mandate, Observer, Resigner};
 use openraft::RaftTypeConfig;
 use tokio::sync::watch;
@@ -257,7 +257,7 @@ impl<C: RaftTypeConfig> Drop for AtTheEnd<C> {
     fn drop(&mut self) {
         self.0.node.raft.runtime_config().elect(true);
         self.0.status.send_modify(|status| {
-            status.ended.get_or_insert(Ended::Driver);
+            status.ended.get_or_insert(Ended::RaftDriver);
         });
     }
 }

@@ -13,14 +13,14 @@
 //! ([`watchdog`](crate::watchdog)).
 //!
 //! A driver whose Raft has ended (a storage error, a panic) gives the mandate back at once, and every later one: who
-//! cannot lead Raft must not keep others from it. It answers no request any more, and [`Driver::ended`] returns.
+//! cannot lead Raft must not keep others from it. It answers no request any more, and [`RaftDriver::ended`] returns.
 
+mod authority;
 mod config;
 mod directing;
 mod gate;
 mod node;
 mod orders;
-mod standing;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -66,7 +66,7 @@ pub enum Ended {
     /// The election was shut down.
     Election,
     /// The driver itself has failed, or was dropped.
-    Driver,
+    RaftDriver,
 }
 
 impl fmt::Display for Ended {
@@ -74,7 +74,7 @@ impl fmt::Display for Ended {
         f.write_str(match self {
             Ended::Raft => "Raft has ended",
             Ended::Election => "the election was shut down",
-            Ended::Driver => "the driver has ended",
+            Ended::RaftDriver => "the driver has ended",
         })
     }
 }
@@ -96,7 +96,7 @@ pub enum NotDriven {
 /// use std::collections::BTreeMap;
 /// use std::error::Error;
 ///
-/// use mandate_openraft::{Answer, Driver, DriverConfig, Messenger, Request};
+/// use mandate_openraft::{Answer, RaftDriver, DriverConfig, Messenger, Request};
 /// use mandate_proto::identity::MemberId;
 /// use mandate_runtime::Election;
 /// use openraft::{Raft, RaftTypeConfig};
@@ -113,18 +113,18 @@ pub enum NotDriven {
 ///         to: MemberId,
 ///         request: Request,
 ///     ) -> Result<Answer, Box<dyn Error + Send + Sync>> {
-///         // As one more message of its own; the other side calls `Driver::answer` with the member that asks.
+///         // As one more message of its own; the other side calls `RaftDriver::answer` with the member that asks.
 ///         send(to, request).await
 ///     }
 /// }
 ///
-/// fn adopt<C: RaftTypeConfig<NodeId = u64>>(raft: Raft<C>, election: &Election) -> Driver<C> {
+/// fn adopt<C: RaftTypeConfig<NodeId = u64>>(raft: Raft<C>, election: &Election) -> RaftDriver<C> {
 ///     let members: BTreeMap<_, _> = (1..=5).map(|id| (MemberId::new(id), u64::from(id))).collect();
 ///     let me = MemberId::new(1);
-///     Driver::start(raft, election, me, members, MyRpc, DriverConfig::default()).unwrap()
+///     RaftDriver::start(raft, election, me, members, MyRpc, DriverConfig::default()).unwrap()
 /// }
 ///
-/// async fn write<C>(raft: &Raft<C>, driver: &Driver<C>, command: C::D)
+/// async fn write<C>(raft: &Raft<C>, driver: &RaftDriver<C>, command: C::D)
 /// where
 ///     C: RaftTypeConfig<Responder = openraft::impls::OneshotResponder<C>>,
 /// {
@@ -135,12 +135,12 @@ pub enum NotDriven {
 ///     # let _ = written;
 /// }
 /// ```
-pub struct Driver<C: RaftTypeConfig> {
+pub struct RaftDriver<C: RaftTypeConfig> {
     shared: Arc<Shared<C>>,
     task: JoinHandle<()>,
 }
 
-impl<C: RaftTypeConfig> Driver<C> {
+impl<C: RaftTypeConfig> RaftDriver<C> {
     /// Starts to drive, on the current tokio runtime. `members` are all members of the election's group, each with
     /// its node id in Raft; members that Raft does not know (yet) do no harm.
     pub fn start<M: Messenger>(
@@ -173,7 +173,7 @@ impl<C: RaftTypeConfig> Driver<C> {
             status: watch::Sender::new(DriverStatus::default()),
         });
         let task = tokio::spawn(Directing::new(shared.clone(), election, messenger).run());
-        Ok(Driver { shared, task })
+        Ok(RaftDriver { shared, task })
     }
 
     /// Where writes pass before they are given to Raft.
@@ -193,7 +193,7 @@ impl<C: RaftTypeConfig> Driver<C> {
     pub async fn ended(&self) -> Ended {
         let mut status = self.status();
         let ended = status.wait_for(|status| status.ended.is_some()).await;
-        ended.ok().and_then(|status| status.ended).unwrap_or(Ended::Driver)
+        ended.ok().and_then(|status| status.ended).unwrap_or(Ended::RaftDriver)
     }
 
     /// What it does, to watch.
@@ -207,7 +207,7 @@ impl<C: RaftTypeConfig> Driver<C> {
     }
 }
 
-impl<C: RaftTypeConfig> Drop for Driver<C> {
+impl<C: RaftTypeConfig> Drop for RaftDriver<C> {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -232,7 +232,7 @@ impl<C: RaftTypeConfig> Shared<C> {
             return Answer::Refused(Refusal::Stopped);
         }
         let wait = self.config.answer_within / 2;
-        if let Err(refusal) = standing::of(&self.observer, from, request.term, wait).await {
+        if let Err(refusal) = authority::of(&self.observer, from, request.term, wait).await {
             return Answer::Refused(refusal);
         }
         let latest = self.latest.fetch_max(request.term, Ordering::AcqRel);

@@ -75,7 +75,7 @@ pub enum Refusal {
 ///
 /// It may lose them or fail, and need not keep their order. It should answer or fail within seconds; the driver
 /// does not wait longer than its configuration says. The receiving side hands a request to
-/// [`Driver::answer`](crate::Driver::answer), with the member that sent it. It must know who that is: the connection is
+/// [`RaftDriver::answer`](crate::RaftDriver::answer), with the member that sent it. It must know who that is: the connection is
 /// authenticated (TLS with certificates, for instance). A stranger that could pass for a member could have leaders
 /// elected and deposed.
 pub trait Messenger: Send + Sync + 'static {

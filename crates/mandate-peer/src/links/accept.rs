@@ -7,18 +7,18 @@ use mandate_proto::identity::MemberId;
 use quinn::{Connecting, Connection, Incoming, RecvStream, SendStream};
 use tokio::time::timeout;
 
+use super::connection_limit::{ConnectionLimit, Place};
 use super::control::{Control, Word};
 use super::failure::{DIFFERS, Failure, REFUSED, Refusal, STOPPING};
 use super::hello::Hello;
 use super::limits::{HANDSHAKE_TIMEOUT, UNVALIDATED_ALLOWED};
 use super::link::{self, Established};
-use super::places::{Place, Places};
 use super::shared::Shared;
 use super::{name, twins};
 
 /// Accepts connections until the member stops.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    let places = Places::default();
+    let places = ConnectionLimit::default();
     loop {
         let incoming = tokio::select! {
             biased;
@@ -36,7 +36,11 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 /// Lets a newcomer begin its handshake, unless too many do. When it becomes crowded, addresses are
 /// verified first, which costs us no memory: forged ones then take no place.
-fn admit(shared: &Arc<Shared>, incoming: Incoming, places: &Places) -> Option<(Connecting, Place)> {
+fn admit(
+    shared: &Arc<Shared>,
+    incoming: Incoming,
+    places: &ConnectionLimit,
+) -> Option<(Connecting, Place)> {
     let crowded = places.count() >= UNVALIDATED_ALLOWED;
     if crowded && !incoming.remote_address_validated() && incoming.may_retry() {
         // An error only says that it may not be asked again, which was checked.

@@ -7,7 +7,7 @@
 use mandate_proto::identity::MemberId;
 use quinn::{ConnectionError, ReadError, ReadExactError, VarInt, WriteError};
 
-use super::limits::{MAX_FOREIGN_TEXT, MAX_FRAME_BYTES};
+use super::limits::MAX_FOREIGN_TEXT;
 use super::name::Unnamed;
 use super::settings::Settings;
 
@@ -96,9 +96,9 @@ pub(crate) enum Refusal {
     )]
     OtherGroup { theirs: String, ours: String },
     #[error(
-        "it sent a frame of {0} bytes, where {MAX_FRAME_BYTES} are allowed; run the same release on both, and the same guarantee if one is overlap and the other is not"
+        "it sent a frame of {length} bytes, where {most} are allowed; run the same release on both, and the same guarantee if one is overlap and the other is not"
     )]
-    FrameTooLong(usize),
+    FrameTooLong { length: usize, most: usize },
     #[error(
         "it sent bytes over the watch, which is silent among members; is something between the two hosts answering for it?"
     )]

@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::failure::{Failure, Refusal};
-use super::limits::MAX_FRAME_BYTES;
+use super::limits::MAX_STREAM_FRAME_BYTES;
 
 /// Writes frames as they come. When `stop` is asked for, takes no more, and returns when all are written.
 pub(crate) async fn write(
@@ -13,7 +13,7 @@ pub(crate) async fn write(
     queue: &mut mpsc::Receiver<Vec<u8>>,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let mut bytes = Vec::with_capacity(2 + MAX_FRAME_BYTES);
+    let mut bytes = Vec::new();
     loop {
         let frame = tokio::select! {
             biased;
@@ -40,7 +40,7 @@ pub(crate) async fn read(stream: &mut RecvStream) -> Result<Option<Vec<u8>>, Fai
         return Ok(None);
     }
     let length = usize::from(u16::from_be_bytes(length));
-    check_length(length)?;
+    check_length(length, MAX_STREAM_FRAME_BYTES)?;
     let mut frame = vec![0; length];
     if ended(stream.read_exact(&mut frame).await)? {
         return Ok(None);
@@ -57,7 +57,7 @@ fn ended(read: Result<(), ReadExactError>) -> Result<bool, Failure> {
     }
 }
 
-/// No frame is longer than [`MAX_FRAME_BYTES`], however it comes.
-pub(crate) fn check_length(length: usize) -> Result<(), Refusal> {
-    if length > MAX_FRAME_BYTES { Err(Refusal::FrameTooLong(length)) } else { Ok(()) }
+/// No frame is longer than what is allowed for the way that it came.
+pub(crate) fn check_length(length: usize, most: usize) -> Result<(), Refusal> {
+    if length > most { Err(Refusal::FrameTooLong { length, most }) } else { Ok(()) }
 }

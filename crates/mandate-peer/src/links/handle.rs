@@ -17,10 +17,10 @@ use super::event::{Delivery, LinkEvent};
 use super::failure::STOPPING;
 use super::hello::Hello;
 use super::identity::Identity;
-use super::limits::{CLOSE_TIMEOUT, EVENT_QUEUE, MAX_FRAME_BYTES};
+use super::limits::{CLOSE_TIMEOUT, EVENT_QUEUE, MAX_FRAME_BYTES, MAX_STREAM_FRAME_BYTES};
 use super::renewal::{IdentityFiles, Renewal};
 use super::settings::Settings;
-use super::shared::{Counts, Dropped, Outgoing, Papers, Peer, Shared, Traffic};
+use super::shared::{Counts, Dropped, Outgoing, Peer, Shared, TlsIdentity, Traffic};
 use super::sockets::{self, Unbound};
 use super::{accept, dial, name, watch};
 
@@ -109,7 +109,7 @@ impl Links {
         config: LinksConfig,
     ) -> Result<(Links, mpsc::Receiver<LinkEvent>), LinkError> {
         check(&config)?;
-        let (papers, server) = Papers::new(config.me, &config.group, config.identity)?;
+        let (papers, server) = TlsIdentity::new(config.me, &config.group, config.identity)?;
         let unbound = |Unbound { protocol, source }| LinkError::Bind {
             address: config.listen,
             protocol,
@@ -159,12 +159,16 @@ impl Links {
         Ok((Links { shared, local_address, _stop_when_dropped: guard }, receiver))
     }
 
-    /// Sends a frame of at most [`MAX_FRAME_BYTES`]. Never blocks: it is dropped when there is no link,
+    /// Sends a frame of at most [`MAX_FRAME_BYTES`], or [`MAX_STREAM_FRAME_BYTES`] on the stream. Never blocks: it is dropped when there is no link,
     /// when it is too long, or when the queue of the stream is full ([`Links::dropped`] counts them). Where
     /// datagrams cannot leave as fast as they come, the oldest are dropped, and not counted.
     pub fn send(&self, to: MemberId, delivery: Delivery, frame: Vec<u8>) {
         let counts = &self.shared.counts;
-        if frame.len() > MAX_FRAME_BYTES {
+        let most = match delivery {
+            Delivery::Datagram => MAX_FRAME_BYTES,
+            Delivery::Stream => MAX_STREAM_FRAME_BYTES,
+        };
+        if frame.len() > most {
             return Counts::raise(&counts.too_long);
         }
         let Some(peer) = self.shared.peers.get(&to) else {

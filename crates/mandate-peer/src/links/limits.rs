@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-/// No frame is longer. A protocol message has 256 bytes at most, and a datagram must fit the smallest
+/// No datagram is longer. A protocol message without a value has 256 bytes at most, and a datagram must fit the smallest
 /// packet that QUIC guarantees (1200 bytes).
 pub const MAX_FRAME_BYTES: usize = 1024;
+
+/// No frame of a stream is longer: a value of 4 KiB that a leader publishes, and what goes with it.
+pub const MAX_STREAM_FRAME_BYTES: usize = mandate_proto::wire::MAX_BYTES;
 
 /// A group's name is one label of a DNS name.
 pub(crate) const MAX_GROUP_BYTES: usize = 63;
@@ -68,8 +71,8 @@ pub(crate) const TROUBLE_FADES: Duration = Duration::from_secs(30);
 /// Members that are not in our list, and of which is remembered what they are configured with: as many as a group may have.
 pub(crate) const MAX_STRANGERS: usize = 64;
 
-/// Frames waiting for a member's stream. At 256 bytes a message that is more than the protocol sends
-/// within the 3 s after which a silent link ends.
+/// Frames waiting for a member's stream: more than the protocol sends within the 3 s after which a silent link ends. Few of
+/// them are values; if all were, they would take a megabyte.
 pub(crate) const QUEUE_FRAMES: usize = 256;
 
 /// Datagrams held for sending, and for reading. When full the oldest goes: a newer heartbeat says more.

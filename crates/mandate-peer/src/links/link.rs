@@ -11,13 +11,13 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::connection_limit::Place;
 use super::control::{self, Control};
 use super::event::LinkEvent;
 use super::failure::{Failure, NO_ANSWER, REPLACED, STOPPING, VIOLATION};
 use super::frames;
 use super::hello::Hello;
-use super::limits::{GOODBYE_TIMEOUT, MAX_CHALLENGES, QUEUE_FRAMES};
-use super::places::Place;
+use super::limits::{GOODBYE_TIMEOUT, MAX_CHALLENGES, MAX_FRAME_BYTES, QUEUE_FRAMES};
 use super::shared::{Counts, Outgoing, Peer, Shared};
 use super::sockets::canonical;
 
@@ -137,7 +137,7 @@ async fn read_datagrams(
     loop {
         tokio::task::coop::consume_budget().await;
         let frame = connection.read_datagram().await?;
-        frames::check_length(frame.len())?;
+        frames::check_length(frame.len(), MAX_FRAME_BYTES)?;
         let event = source.received(frame.into());
         if let Err(TrySendError::Full(_)) = shared.events.try_send(event) {
             Counts::raise(&shared.counts.not_taken);

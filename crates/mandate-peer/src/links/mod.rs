@@ -53,7 +53,7 @@
 //! | streams the other side may open | one in both directions (the greeting), one towards us (the frames) |
 //! | settings in the greeting | 2 KiB |
 //! | members of other lists whose settings are remembered | 64, for 30 s |
-//! | a frame | 1 KiB; a longer one ends the connection |
+//! | a frame | 1 KiB as a datagram, 4.25 KiB on the stream; a longer one ends the connection |
 //! | frames queued to a member | 256 on the stream, 64 KiB of datagrams |
 //! | bytes received but not yet read | 64 KiB of the stream, 64 KiB of datagrams |
 //! | events not yet taken | 1024; then datagrams are dropped, and the rest waits |
@@ -65,6 +65,7 @@
 
 mod accept;
 mod backoff;
+mod connection_limit;
 mod control;
 mod dial;
 mod event;
@@ -77,7 +78,6 @@ mod limits;
 mod link;
 mod name;
 mod nonce;
-mod places;
 mod renewal;
 mod reports;
 mod settings;
@@ -91,8 +91,8 @@ mod watch;
 pub use event::{Delivery, LinkEvent};
 pub use handle::{LinkError, Links, LinksConfig};
 pub use identity::{Identity, InvalidIdentity};
-pub use limits::MAX_FRAME_BYTES;
-pub use renewal::{IdentityFiles, Renewal, RenewalError, Renewed};
+pub use limits::{MAX_FRAME_BYTES, MAX_STREAM_FRAME_BYTES};
+pub use renewal::{IdentityFiles, Renewal, RenewalCheck, RenewalError};
 pub use settings::Settings;
 pub use shared::{Dropped, Traffic};
 pub use streams::{Caller, StreamTls, StreamTlsError};

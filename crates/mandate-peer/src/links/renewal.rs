@@ -45,7 +45,7 @@ pub enum RenewalError {
 
 /// What a look at the files came to.
 #[derive(Debug)]
-pub enum Renewed {
+pub enum RenewalCheck {
     /// Nothing to tell.
     Unchanged,
     /// New certificates are in use.
@@ -69,7 +69,7 @@ impl Renewal {
 
     /// Reads the files, and uses what they hold if it is new and good. With `now`, files that do not fit
     /// together are told of at once; else when they are found so twice.
-    pub fn look(&mut self, now: bool) -> Renewed {
+    pub fn look(&mut self, now: bool) -> RenewalCheck {
         let IdentityFiles { ca, chain, key } = &self.files;
         let read = [ca, chain, key].map(|path| std::fs::read(path).unwrap_or_default()).to_vec();
         let is_same = self.seen.as_ref().is_some_and(|(seen, _)| *seen == read);
@@ -81,9 +81,9 @@ impl Renewal {
         let told = outcome.is_ok() || is_same || now;
         self.seen = Some((read, told));
         match outcome {
-            Ok(true) => Renewed::Renewed,
-            Err(error) if told && (now || !was_told) => Renewed::Refused(error),
-            _ => Renewed::Unchanged,
+            Ok(true) => RenewalCheck::Renewed,
+            Err(error) if told && (now || !was_told) => RenewalCheck::Refused(error),
+            _ => RenewalCheck::Unchanged,
         }
     }
 

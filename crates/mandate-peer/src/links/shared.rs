@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::connection_limit::{self, Full};
 use super::event::LinkEvent;
 use super::failure::Refusal;
 use super::handle::LinkError;
@@ -19,7 +20,6 @@ use super::hello::Hello;
 use super::identity::Identity;
 use super::limits::{MAX_STRANGERS, TROUBLE_FADES, TWIN_AGAIN};
 use super::nonce::Nonces;
-use super::places::{self, Full};
 use super::renewal::RenewalError;
 use super::reports::Reports;
 use super::settings::Settings;
@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     /// Whether a state that was replaced has forgotten votes.
     pub(crate) keeps_votes: bool,
     pub(crate) endpoint: quinn::Endpoint,
-    pub(crate) papers: RwLock<Papers>,
+    pub(crate) papers: RwLock<TlsIdentity>,
     pub(crate) peers: BTreeMap<MemberId, Peer>,
     pub(crate) nonces: Nonces,
     pub(crate) events: mpsc::Sender<LinkEvent>,
@@ -53,14 +53,14 @@ pub(crate) struct Shared {
 }
 
 /// What the next handshake is made with.
-pub(crate) struct Papers {
+pub(crate) struct TlsIdentity {
     pub(crate) identity: Identity,
     pub(crate) client: quinn::ClientConfig,
     /// When the certificate expires, if it says so in a way that can be read.
     pub(crate) expires: Option<SystemTime>,
 }
 
-impl Papers {
+impl TlsIdentity {
     /// For dialling and accepting; or what is wrong with the identity.
     pub(crate) fn new(
         me: MemberId,
@@ -71,7 +71,7 @@ impl Papers {
         let unusable = |error: tls::TlsError| LinkError::Tls(error.to_string());
         let server = tls::server(&identity).map_err(unusable)?;
         let client = tls::client(&identity).map_err(unusable)?;
-        Ok((Papers { client, expires: identity.expires(), identity }, server))
+        Ok((TlsIdentity { client, expires: identity.expires(), identity }, server))
     }
 }
 
@@ -239,7 +239,7 @@ impl Peer {
 }
 
 impl Shared {
-    pub(crate) fn papers(&self) -> RwLockReadGuard<'_, Papers> {
+    pub(crate) fn papers(&self) -> RwLockReadGuard<'_, TlsIdentity> {
         self.papers.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -248,7 +248,7 @@ impl Shared {
         if self.papers().identity.is_same(&identity) {
             return Ok(false);
         }
-        let (papers, server) = Papers::new(self.me, &self.hello.group, identity)?;
+        let (papers, server) = TlsIdentity::new(self.me, &self.hello.group, identity)?;
         tls::vouch(&papers.identity).map_err(RenewalError::NotVouchedFor)?;
         if !self.stop.is_cancelled() {
             self.endpoint.set_server_config(Some(server));
@@ -313,7 +313,7 @@ impl Shared {
     /// there may be thousands.
     pub(crate) fn turn_away(&self, address: SocketAddr, full: Full) {
         let host = match full {
-            Full::Host => places::host(address.ip()),
+            Full::Host => connection_limit::host(address.ip()),
             Full::All => IpAddr::from([0, 0, 0, 0]),
         };
         let (address, reason) = (SocketAddr::new(host, 0), full.to_string());

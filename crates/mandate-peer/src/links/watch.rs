@@ -9,11 +9,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
+use super::connection_limit::ConnectionLimit;
 use super::limits::{
     NONCE_LIFETIME, WATCH_KEEP_ALIVE, WATCH_KEEP_ALIVE_RETRIES, WATCH_KEEP_ALIVE_RETRY,
 };
 use super::nonce::{NONCE_BYTES, Nonce};
-use super::places::Places;
 use super::shared::Shared;
 
 /// After the system could not give us a connection (too many open files), it is left alone this long.
@@ -59,7 +59,7 @@ fn keep_alive(stream: &TcpStream) {
 
 /// Accepts watches until the member stops.
 pub(crate) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
-    let places = Places::default();
+    let places = ConnectionLimit::default();
     loop {
         let accepted = tokio::select! {
             biased;

@@ -1,6 +1,6 @@
 //! What links are for.
 
-use mandate_peer::links::{Delivery, Links, MAX_FRAME_BYTES};
+use mandate_peer::links::{Delivery, Links, MAX_FRAME_BYTES, MAX_STREAM_FRAME_BYTES};
 use tokio::time::timeout;
 
 use crate::authority::Authority;
@@ -98,6 +98,8 @@ async fn stream_frames_of_every_size_arrive_whole_and_in_order() {
             }
         }
     }
+    two.links.send(id(3), Delivery::Stream, vec![7; MAX_STREAM_FRAME_BYTES]);
+    assert_eq!(three.frame().await.1, vec![7; MAX_STREAM_FRAME_BYTES]);
     assert_eq!(two.links.dropped(), Default::default());
 }
 
@@ -117,9 +119,10 @@ async fn what_cannot_be_sent_is_dropped_and_counted() {
     let (two, mut three) = pair(&Authority::new(), &[1]).await;
     two.links.send(id(1), Delivery::Datagram, vec![1]);
     two.links.send(id(9), Delivery::Stream, vec![1]);
-    two.links.send(id(3), Delivery::Stream, vec![1; MAX_FRAME_BYTES + 1]);
+    two.links.send(id(3), Delivery::Stream, vec![1; MAX_STREAM_FRAME_BYTES + 1]);
+    two.links.send(id(3), Delivery::Datagram, vec![1; MAX_FRAME_BYTES + 1]);
     let dropped = two.links.dropped();
-    assert_eq!((dropped.without_link, dropped.too_long, dropped.queue_full), (2, 1, 0));
+    assert_eq!((dropped.without_link, dropped.too_long, dropped.queue_full), (2, 2, 0));
     // Nobody takes p3's events, so all that lies between is filled in the end: and nothing blocks.
     while two.links.dropped().queue_full == 0 {
         two.links.send(id(3), Delivery::Stream, vec![1; MAX_FRAME_BYTES]);

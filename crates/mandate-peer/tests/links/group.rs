@@ -176,10 +176,16 @@ impl Member {
         timeout(PATIENCE, reached).await.expect("not reached");
     }
 
-    /// Until nobody listens any more where the member did.
-    pub(crate) async fn until_deserted(&mut self, number: u32) {
-        let wanted = LinkEvent::Deserted { member: id(number) };
-        self.until(&wanted, |event| (event == wanted).then_some(())).await;
+    /// Until nobody listens where the member did, or the link has ended: which of the two is noticed first is the machine's choice. Whether
+    /// it was the former.
+    pub(crate) async fn until_deserted_or_broken(&mut self, number: u32) -> bool {
+        let member = id(number);
+        self.until("an end", |event| match event {
+            LinkEvent::Deserted { member: of } if of == member => Some(true),
+            LinkEvent::Broken { member: of } if of == member => Some(false),
+            _ => None,
+        })
+        .await
     }
 
     /// The next frame, and that nothing else happened before it.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mandate_peer::links::MAX_FRAME_BYTES;
+use mandate_peer::links::{MAX_FRAME_BYTES, MAX_STREAM_FRAME_BYTES};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
@@ -142,18 +142,23 @@ async fn a_frame_that_is_too_long_ends_that_connection_only() {
         let mut one = greeted(&authority, &three).await;
         let _watch = one.watch().await;
         three.until_up(1).await;
+        let (length, most) = match as_datagram {
+            true => (MAX_FRAME_BYTES + 1, "1024"),
+            false => (MAX_STREAM_FRAME_BYTES + 1, "4352"),
+        };
         if as_datagram {
-            one.connection.send_datagram(vec![0; MAX_FRAME_BYTES + 1].into()).unwrap();
+            one.connection.send_datagram(vec![0; length].into()).unwrap();
         } else {
             let mut stream = one.connection.open_uni().await.unwrap();
-            stream.write_all(&1025u16.to_be_bytes()).await.unwrap();
+            stream.write_all(&(length as u16).to_be_bytes()).await.unwrap();
         }
         let (member, _, reason) = three.refusal().await;
         assert_eq!(member, Some(id(1)));
-        assert!(reason.contains("1025 bytes") && reason.contains("1024"), "{reason}");
+        let said = format!("{length} bytes");
+        assert!(reason.contains(&said) && reason.contains(most), "{reason}");
         three.until_broken(1).await;
         let told = timeout(PATIENCE, one.connection.closed()).await.unwrap().to_string();
-        assert!(told.contains("1025 bytes"), "{told}");
+        assert!(told.contains(&said), "{told}");
     }
     assert_unharmed(&mut two, &mut three).await;
 }

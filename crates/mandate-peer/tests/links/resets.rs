@@ -6,7 +6,7 @@ use std::time::Duration;
 use mandate_peer::links::LinkEvent;
 use mandate_peer::{Peer, PeerSetup};
 use mandate_proto::identity::{MemberId, Term};
-use mandate_proto::pole::installation::Guarantee;
+use mandate_proto::pole::installation::PeerGuarantee;
 use mandate_proto::pole::member::Config;
 use mandate_runtime::{Election, ElectionState, Event, Protocol, Start};
 use tokio::time::{sleep, timeout};
@@ -56,7 +56,7 @@ async fn a_watch_that_is_reset_leaves_its_link_alone_and_is_opened_again() {
 /// Whom a member sees lead, and in which term.
 fn leads(election: &Election, me: MemberId) -> Option<(MemberId, Term)> {
     match election.state().borrow().clone() {
-        ElectionState::Following { leader, term } => Some((leader, term)),
+        ElectionState::Following { leader, term, .. } => Some((leader, term)),
         ElectionState::Leading(mandate) if mandate.check() => Some((me, mandate.term())),
         _ => None,
     }
@@ -85,7 +85,7 @@ async fn resets_of_all_watches_depose_no_leader() {
         }
         let (interval, detect) = (Duration::from_millis(500), Duration::from_secs(10));
         let protocol = Config::new(id(me), members.map(id), interval, detect)
-            .and_then(|config| config.with_guarantee(Guarantee::Fenced))
+            .and_then(|config| config.with_guarantee(PeerGuarantee::Fenced))
             .unwrap();
         let setup = PeerSetup {
             group: GROUP.to_owned(),

@@ -16,15 +16,22 @@ async fn a_killed_process_is_noticed_by_its_watch_and_comes_back() {
     let mut two = start(config(&authority, 2, &[(3, child.address)])).await;
     two.until_up(3).await;
     two.until_watched(3).await;
-    for _ in 0..3 {
+    // Three times, and until the hint came before the end of the link: on a busy machine it may come too late.
+    let (mut rounds, mut hints) = (0, 0);
+    while rounds < 3 || hints == 0 {
+        rounds += 1;
+        assert!(rounds < 30, "no hint in {rounds} rounds");
         let address = child.address;
         let killed = Instant::now();
         child.kill();
         // The watch tells, long before the silence; and that nobody listens, before the link has asked in vain.
         two.until_watch_broke(3).await;
-        two.until_deserted(3).await;
+        let is_hinted = two.until_deserted_or_broken(3).await;
+        hints += u32::from(is_hinted);
         let hinted = killed.elapsed();
-        two.until_broken(3).await;
+        if is_hinted {
+            two.until_broken(3).await;
+        }
         let noticed = killed.elapsed();
         child = Child::start(&authority, 3, 2, address, None);
         let started = Instant::now();
@@ -50,8 +57,9 @@ async fn a_killed_dialler_is_noticed_by_its_watch() {
     two.until_reachable(1).await;
     child.kill();
     two.until_watch_broke(1).await;
-    two.until_deserted(1).await;
-    two.until_broken(1).await;
+    if two.until_deserted_or_broken(1).await {
+        two.until_broken(1).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -35,7 +35,7 @@ pub struct Bounds {
 
 /// What a link is like.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Link {
+pub struct LinkQuality {
     loss: f64,
     variance: f64,
     delay: Duration,
@@ -183,7 +183,7 @@ impl Bounds {
     }
 }
 
-impl Link {
+impl LinkQuality {
     /// A link that loses the share `loss` of its messages (0 to 1), and whose delay has this
     /// `variance` in seconds squared.
     ///
@@ -197,7 +197,7 @@ impl Link {
         if !(variance >= 0.0 && variance.is_finite()) {
             return Err(InvalidRequest::Variance(variance));
         }
-        Ok(Link { loss, variance, delay })
+        Ok(LinkQuality { loss, variance, delay })
     }
 
     /// p_L
@@ -218,7 +218,11 @@ impl Link {
 
 /// The cheapest parameters that meet `bounds` on `link`, with heartbeats at least `min_interval`
 /// apart and a margin of at least that; or why there are none.
-pub fn plan(bounds: &Bounds, link: &Link, min_interval: Duration) -> Result<Plan, Infeasible> {
+pub fn plan(
+    bounds: &Bounds,
+    link: &LinkQuality,
+    min_interval: Duration,
+) -> Result<Plan, Infeasible> {
     let detect = bounds.detect.saturating_sub(link.delay);
     if link.loss >= 1.0 {
         return Err(Infeasible::NothingArrives);
@@ -240,7 +244,7 @@ pub fn plan(bounds: &Bounds, link: &Link, min_interval: Duration) -> Result<Plan
 
 /// What the formulas promise for heartbeats every `interval` on `link`, if a crash is to be
 /// noticed within `detect` of its last heartbeat's expected arrival (interval plus margin).
-pub fn predict(link: &Link, interval: Duration, detect: Duration) -> Prediction {
+pub fn predict(link: &LinkQuality, interval: Duration, detect: Duration) -> Prediction {
     let request = Request {
         detect: detect.as_secs_f64(),
         mistake_every: 0.0,

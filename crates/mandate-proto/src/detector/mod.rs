@@ -55,7 +55,7 @@ pub struct Label(i64);
 
 impl Label {
     /// The label of a heartbeat due this many nanoseconds after the sender's zero time. Negative
-    /// if its calendar was set to before that: labels still rise.
+    /// if its wall clock was set to before that: labels still rise.
     pub const fn from_nanos(nanos: i64) -> Self {
         Label(nanos)
     }
@@ -65,7 +65,7 @@ impl Label {
         self.0
     }
 
-    /// What the label reads when the calendar reads `now`.
+    /// What the label reads when the wall clock reads `now`.
     pub fn at(now: WallTime, zero: WallTime) -> Self {
         let nanos = i128::from(now.as_unix_nanos()) - i128::from(zero.as_unix_nanos());
         Label(saturate(nanos))

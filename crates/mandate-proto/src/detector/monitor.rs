@@ -22,7 +22,7 @@ pub struct MonitorConfig {
     pub bounds: Bounds,
     /// The least interval that may be asked of the sender.
     pub min_interval: Duration,
-    /// The mean one-way delay as far as it is known; see [`Link::new`](super::configurator::Link::new).
+    /// The mean one-way delay as far as it is known; see [`LinkQuality::new`](super::configurator::LinkQuality::new).
     pub delay: Duration,
 }
 

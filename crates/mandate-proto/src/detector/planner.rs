@@ -9,7 +9,7 @@
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
-use super::configurator::{Bounds, Infeasible, Link, Plan, plan};
+use super::configurator::{Bounds, Infeasible, LinkQuality, Plan, plan};
 use super::estimator::Estimate;
 use crate::identity::MemberId;
 
@@ -89,7 +89,7 @@ impl Planner {
         in_use: Duration,
     ) -> Option<Review> {
         self.since_review = 0;
-        let link = Link::new(estimate.cautious_loss(), estimate.variance, delay).ok()?;
+        let link = LinkQuality::new(estimate.cautious_loss(), estimate.variance, delay).ok()?;
         match plan(&self.wanted.bounds, &link, self.wanted.min_interval) {
             Ok(plan) => {
                 self.unachievable = None;

@@ -55,7 +55,7 @@ enum Pending {
 
 /// The metrics so far.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Report {
+pub struct DetectorReport {
     /// How long was observed.
     pub observed: Duration,
     /// Of that, how long the process was up.
@@ -81,7 +81,7 @@ pub struct Report {
     pub accuracy: f64,
 }
 
-impl Report {
+impl DetectorReport {
     /// Mistakes per second of time up.
     pub fn plain_mistake_rate(&self) -> f64 {
         self.mistakes as f64 / self.up.as_secs_f64().max(f64::MIN_POSITIVE)
@@ -196,12 +196,12 @@ impl Recorder {
     }
 
     /// The metrics up to `now`.
-    pub fn report(&self, now: Instant) -> Report {
+    pub fn report(&self, now: Instant) -> DetectorReport {
         let mut so_far = self.clone();
         so_far.advance(now);
         let observed = now - self.began;
         let seconds = observed.as_secs_f64();
-        Report {
+        DetectorReport {
             observed,
             up: so_far.up_time,
             mistakes: self.mistakes,

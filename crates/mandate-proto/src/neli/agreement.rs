@@ -27,13 +27,16 @@
 //! would keep apart, because Kafka's consumer protocol has none.
 //!
 //! In non-exclusive mode marks prove nothing and are there for this alone. A member that has looked goes on for as long as it holds
-//! something, and looks again every session. One that is handed a partition and held none before marks it and looks first.
+//! something, and looks again every session. If it lapses with marks that are older than its threshold, it has been stopped, and
+//! begins again: it marks, and looks. One that is handed a partition and held none before marks it and looks first. One that was
+//! replaced goes on until it lapses, as always in this mode, and by then another layout may lead. Rejected: ending when no mark was accepted
+//! for so long, because a rebalance parks renewals, and then nobody would lead in the mode that promises that somebody always does.
 
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::config::Mode;
-use super::interface::{Effect, Event, Holder, Mark, Partition, Renewed};
+use super::interface::{Effect, Event, Mark, Partition, PartitionHolder, Renewed};
 use super::layout::Agreement;
 use super::membership::Stay;
 use super::proving::Renewal;
@@ -59,6 +62,8 @@ pub(super) struct Agreeing {
     other_size: Option<u32>,
     /// In non-exclusive mode: a look after a mark of its own has shown no other layout.
     is_settled: bool,
+    /// In non-exclusive mode: until when others count on its marks, from before the last renewal was sent.
+    marks_until: Option<Instant>,
     /// How often in succession this member has given way. It rests longer each time, or members of three layouts that
     /// come and go would keep each other from leading.
     pub(super) gave_way: u32,
@@ -112,6 +117,7 @@ impl Agreeing {
             next_look: now,
             other_size: None,
             is_settled: false,
+            marks_until: None,
             gave_way: 0,
             holders: Vec::new(),
             leaders: Vec::new(),
@@ -120,7 +126,7 @@ impl Agreeing {
 }
 
 impl Stillness {
-    fn is_of(&self, holder: &Holder) -> bool {
+    fn is_of(&self, holder: &PartitionHolder) -> bool {
         (self.member, self.agreement) == (holder.member, holder.agreement)
     }
 
@@ -138,7 +144,7 @@ impl Leading {
 }
 
 /// A mark that somebody left who goes by another layout.
-fn is_foreign(mark: &Mark, ours: Agreement) -> Option<(Holder, Duration)> {
+fn is_foreign(mark: &Mark, ours: Agreement) -> Option<(PartitionHolder, Duration)> {
     match mark {
         Mark::Held { holder: Some(holder), lease, .. } if holder.agreement != ours => {
             Some((*holder, *lease))
@@ -193,6 +199,17 @@ impl Member {
     pub(super) fn unsettle(&mut self) {
         let holds = self.seats.iter().any(|seat| seat.kept().is_some());
         self.agreeing.is_settled &= holds;
+    }
+
+    /// In non-exclusive mode, something has lapsed. If no mark was renewed for as long as others wait for one, this member was
+    /// stopped or cut off, and another layout may have taken its marks for those of the dead: it marks anew and looks again.
+    pub(super) fn lapsed(&mut self, now: Instant) {
+        let is_current = self.agreeing.marks_until.is_some_and(|until| now < until);
+        if self.plan.mode == Mode::NonExclusive && !is_current {
+            self.agreeing.is_settled = false;
+            self.agreeing.next_look = now;
+            self.seats.iter_mut().for_each(|seat| seat.marked = None);
+        }
     }
 
     /// When to look at the marks of the whole group, if there is a reason to.
@@ -287,7 +304,7 @@ impl Member {
         let mut seen: Vec<Stillness> = Vec::new();
         for (partition, mark) in marks {
             let Some((holder, lease)) = is_foreign(mark, ours) else { continue };
-            let Holder { member, agreement, renewal, .. } = holder;
+            let PartitionHolder { member, agreement, renewal, .. } = holder;
             let (Mark::Held { term, .. } | Mark::Over { term }) = *mark;
             let place = seen.iter().position(|one| one.is_of(&holder)).unwrap_or(seen.len());
             if place == seen.len() {
@@ -328,7 +345,7 @@ impl Member {
     }
 
     /// Whether the holder of a mark has renewed nothing for so long that it leads no more.
-    fn is_still(&self, holder: &Holder, now: Instant) -> bool {
+    fn is_still(&self, holder: &PartitionHolder, now: Instant) -> bool {
         let found = self.agreeing.holders.iter().find(|one| one.is_of(holder));
         found.is_some_and(|one| one.since + self.grace_after(one.lease) * STILL_FOR <= now)
     }
@@ -359,12 +376,14 @@ impl Member {
 
     fn disagrees(
         &mut self,
-        foreign: &[(Partition, (Holder, Duration))],
+        foreign: &[(Partition, (PartitionHolder, Duration))],
         now: Instant,
         effects: &mut Fx,
     ) {
         // Whoever leads goes before whoever wants to; of those, the smallest stays.
-        let key = |(_, (holder, _)): &&(_, (Holder, Duration))| (!holder.leads, holder.agreement);
+        let key = |(_, (holder, _)): &&(_, (PartitionHolder, Duration))| {
+            (!holder.leads, holder.agreement)
+        };
         let Some((_, (first, _))) = foreign.iter().min_by_key(key) else { return };
         let lease = foreign.iter().map(|(_, (_, lease))| *lease).max().unwrap_or_default();
         let renewals: Vec<_> =
@@ -433,6 +452,10 @@ impl Member {
 
     /// What became of a renewal that leaves marks and proves nothing.
     pub(super) fn marked(&mut self, renewal: &Renewal, outcome: Renewed) {
+        if outcome == Renewed::Accepted {
+            let until = renewal.sent + self.plan.threshold;
+            self.agreeing.marks_until = self.agreeing.marks_until.max(Some(until));
+        }
         for (partition, epoch, _) in &renewal.covers {
             let Some(seat) = self.seats.get_mut(partition.get() as usize) else { continue };
             let is_same = seat.kept().is_some_and(|assignment| assignment.epoch == *epoch);

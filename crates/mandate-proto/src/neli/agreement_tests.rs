@@ -12,7 +12,7 @@ const MORE: Agreement = Agreement { partitions: 4, roles: 1, mode: Mode::Exclusi
 const FEWER: Agreement = Agreement { partitions: 1, roles: 1, mode: Mode::Exclusive };
 
 fn mark(agreement: Agreement, leads: bool, renewal: u64) -> Mark {
-    let holder = Some(Holder { member: MemberId::new(9), agreement, leads, renewal });
+    let holder = Some(PartitionHolder { member: MemberId::new(9), agreement, leads, renewal });
     Mark::Held { term: Term::new(3), lease: ms(100), holder }
 }
 
@@ -51,18 +51,20 @@ impl Subject {
     /// What was asked for by then is answered.
     fn serve(&mut self, millis: u64, marks: &[(Partition, Mark)]) {
         self.wait_until(millis);
-        while self.asked.iter().any(|one| matches!(one, Request::Renew { .. })) {
+        while self.asked.iter().any(|one| matches!(one, LedgerRequest::Renew { .. })) {
             let id = self.renewal();
             self.tell(Input::Renewed { id, outcome: Renewed::Accepted }, millis);
         }
         while let Some(place) =
-            self.asked.iter().position(|one| matches!(one, Request::Inspect { .. }))
+            self.asked.iter().position(|one| matches!(one, LedgerRequest::Inspect { .. }))
         {
-            let Request::Inspect { id, .. } = self.asked.remove(place) else { unreachable!() };
+            let LedgerRequest::Inspect { id, .. } = self.asked.remove(place) else {
+                unreachable!()
+            };
             let marks = Some(self.shown(marks));
             self.tell(Input::Inspected { id, marks }, millis);
         }
-        while self.asked.iter().any(|one| matches!(one, Request::Publish { .. })) {
+        while self.asked.iter().any(|one| matches!(one, LedgerRequest::Publish { .. })) {
             self.append_behind_others(20 + millis, millis);
         }
     }
@@ -96,7 +98,7 @@ fn a_layout_that_leads_another_partition_keeps_a_newcomer_from_leading() {
     // It lives: it renews all the time.
     assert_eq!(subject.play(3000, |millis| vec![(P1, mark(MORE, true, millis))]), None);
     assert!(subject.told.contains(&Event::Left), "others may have its partitions");
-    let joins = subject.asked.iter().filter(|one| **one == Request::Join).count();
+    let joins = subject.asked.iter().filter(|one| **one == LedgerRequest::Join).count();
     assert_eq!(joins, 1, "it stays out while that layout renews");
     assert_eq!(subject.disagrees(), [(MORE, true)], "said once");
 }
@@ -108,7 +110,7 @@ fn a_newcomer_comes_back_when_the_other_layout_renews_no_more() {
     // For long enough to be given way to.
     let renewed = |millis: u64| vec![(P1, mark(MORE, true, millis.min(600)))];
     assert_eq!(subject.play(1500, renewed), None);
-    let joins = subject.asked.iter().filter(|one| **one == Request::Join).count();
+    let joins = subject.asked.iter().filter(|one| **one == LedgerRequest::Join).count();
     assert_eq!(joins, 2);
     assert!(subject.told.contains(&Event::Agrees), "its marks stand still");
     // Both are assigned to it now. The mark of the former owner stays until its threshold is over.
@@ -173,7 +175,7 @@ fn a_holder_that_renews_any_of_its_marks_lives() {
 }
 
 fn joins(subject: &Subject) -> usize {
-    subject.asked.iter().filter(|one| **one == Request::Join).count()
+    subject.asked.iter().filter(|one| **one == LedgerRequest::Join).count()
 }
 
 /// Were it to join first, the partitions that it is handed would have no leader until it has given them back.
@@ -197,7 +199,7 @@ fn a_newcomer_joins_where_another_layout_only_wants_to_lead_or_the_look_fails() 
     subject.looked(&[(P1, mark(FEWER, false, 1))], 2);
     assert_eq!(joins(&subject), 1);
     let mut subject = Subject::arriving(config(Mode::Exclusive), grants());
-    let Some(Request::Inspect { id, .. }) = subject.asked.pop() else { unreachable!() };
+    let Some(LedgerRequest::Inspect { id, .. }) = subject.asked.pop() else { unreachable!() };
     subject.tell(Input::Inspected { id, marks: None }, 1);
     assert_eq!(joins(&subject), 1);
     let mut subject = Subject::arriving(config(Mode::Exclusive), grants());
@@ -242,10 +244,10 @@ fn who_leads_already_needs_no_further_look_and_marks_say_so() {
     let mut subject = Subject::leading();
     subject.assign(P1, 5);
     let id = |subject: &mut Subject| {
-        let is_inspection = |one: &Request| matches!(one, Request::Inspect { .. });
+        let is_inspection = |one: &LedgerRequest| matches!(one, LedgerRequest::Inspect { .. });
         let place = subject.asked.iter().position(is_inspection).unwrap();
         match subject.asked.remove(place) {
-            Request::Inspect { id, .. } => id,
+            LedgerRequest::Inspect { id, .. } => id,
             _ => unreachable!(),
         }
     };
@@ -307,15 +309,15 @@ fn non_exclusive(
         subject.wait_until(millis);
         for request in core::mem::take(&mut subject.asked) {
             match request {
-                Request::Publish { id, .. } => {
-                    let outcome = Published::Appended { offset: millis, stamp: stamp(millis) };
+                LedgerRequest::Publish { id, .. } => {
+                    let outcome = PublishOutcome::Appended { offset: millis, stamp: stamp(millis) };
                     subject.tell(Input::Published { id, outcome }, millis);
                 }
-                Request::Renew { id, marks } => {
+                LedgerRequest::Renew { id, marks } => {
                     subject.kept.extend(marks);
                     subject.tell(Input::Renewed { id, outcome: Renewed::Accepted }, millis);
                 }
-                Request::Inspect { id, .. } => {
+                LedgerRequest::Inspect { id, .. } => {
                     let marks = Some(subject.shown(&marks(millis)));
                     subject.tell(Input::Inspected { id, marks }, millis);
                 }
@@ -355,7 +357,7 @@ fn a_mark_is_a_floor_for_terms() {
     subject.append_behind_others(50, 2);
     let (partition, from, to) = (P0, Term::new(120), Term::new(51));
     assert!(subject.told.contains(&Event::WentBack { partition, from, to }));
-    assert!(!subject.asked.iter().any(|one| matches!(one, Request::Renew { .. })));
+    assert!(!subject.asked.iter().any(|one| matches!(one, LedgerRequest::Renew { .. })));
     // The same where the answer comes after the claim.
     let mut subject = Subject::exclusive();
     subject.assign(P0, 0);

@@ -33,7 +33,7 @@ impl fmt::Display for Mode {
 
 /// Whom the ledger hands records to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Delivery {
+pub enum RecordDelivery {
     /// Whoever asks: receiving records proves nothing. (Kafka: a fetch carries no membership.)
     Anyone,
     /// Only the member to whom the partition is assigned at that instant.
@@ -57,7 +57,7 @@ pub struct Grants {
     /// connection: a join is answered when everyone has joined, and what comes behind it waits.
     pub renews_through_joins: bool,
     /// Whom it hands records to.
-    pub delivery: Delivery,
+    pub delivery: RecordDelivery,
 }
 
 /// What is wanted of a member.
@@ -77,7 +77,7 @@ pub struct Config {
 
 /// What a member goes by; it fits its ledger by construction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct LedgerPlan {
     pub(super) me: MemberId,
     pub(super) mode: Mode,
     pub(super) grants: Grants,
@@ -254,7 +254,7 @@ impl Config {
     }
 
     /// What this comes to on a ledger that grants so much.
-    pub fn resolve(&self, grants: Grants) -> Result<Plan, Unfit> {
+    pub fn resolve(&self, grants: Grants) -> Result<LedgerPlan, Unfit> {
         if self.allowance_per_mille > 200 {
             return Err(Unfit::Allowance(self.allowance_per_mille));
         }
@@ -268,7 +268,7 @@ impl Config {
         if drain > less(grants.barrier, self.allowance_per_mille) {
             return Err(Unfit::DrainTooLong { drain, barrier: grants.barrier });
         }
-        let plan = Plan {
+        let plan = LedgerPlan {
             me: self.me,
             mode: self.mode,
             grants,
@@ -313,7 +313,7 @@ impl Config {
                 Ok(threshold)
             }
             (Mode::Exclusive, true) => Ok(self.threshold.unwrap_or(share)),
-            (Mode::Exclusive, false) if grants.delivery == Delivery::AssignedOnly => {
+            (Mode::Exclusive, false) if grants.delivery == RecordDelivery::AssignedOnly => {
                 Ok(self.threshold.unwrap_or(share))
             }
             (Mode::Exclusive, false) => Err(Unfit::CannotExclude),
@@ -363,7 +363,7 @@ pub(super) fn more(duration: Duration, per_mille: u32) -> Duration {
     duration.saturating_mul(1000) / (1000 - per_mille) + Duration::from_nanos(1)
 }
 
-impl Plan {
+impl LedgerPlan {
     /// This member.
     pub fn me(&self) -> MemberId {
         self.me

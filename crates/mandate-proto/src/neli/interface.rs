@@ -7,8 +7,9 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::layout::Agreement;
-use crate::identity::{Lifetime, MemberId, Term};
+use crate::identity::{Incarnation, MemberId, Term};
 use crate::time::{Instant, WallTime};
+use crate::value::Value;
 
 /// A partition of the ledger, counted from 0: an element of the paper's M.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -56,29 +57,73 @@ impl BarrierId {
 
 /// A record on the ledger. The paper's have neither key nor value; ours say whose they are, so that a
 /// member knows its own again and how long ago it sent it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerRecord {
     /// The version of the protocol that wrote it.
     pub protocol: u16,
     /// Who published it.
     pub member: MemberId,
     /// In which of its lives.
-    pub life: Lifetime,
+    pub life: Incarnation,
     /// When, on the steady clock of that life: nanoseconds since its origin.
     pub sent_nanos: u64,
     /// What for.
-    pub kind: Kind,
+    pub kind: RecordKind,
     /// What its publisher goes by.
     pub agreement: Agreement,
 }
 
 /// What a record is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "RecordBytes", into = "RecordBytes")]
+pub enum RecordKind {
     /// It keeps the partition from drying up.
     Beat,
     /// Its offset is a term, if its publisher can confirm it.
+    Claim {
+        /// What its publisher publishes with that term.
+        value: Option<Value>,
+    },
+}
+
+/// As it was written before there were values, where there is none.
+impl fmt::Debug for RecordKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecordKind::Beat => f.write_str("Beat"),
+            RecordKind::Claim { value: None } => f.write_str("Claim"),
+            RecordKind::Claim { value: Some(value) } => write!(f, "Claim({value:?})"),
+        }
+    }
+}
+
+/// The same as bytes. A claim without a value has the bytes that it had before there were values; one with a value is a
+/// record of no version that earlier members know, and counts all the same.
+#[derive(Clone, Serialize, Deserialize)]
+enum RecordBytes {
+    Beat,
     Claim,
+    ClaimWithValue(Value),
+}
+
+impl From<RecordBytes> for RecordKind {
+    fn from(bytes: RecordBytes) -> Self {
+        match bytes {
+            RecordBytes::Beat => RecordKind::Beat,
+            RecordBytes::Claim => RecordKind::Claim { value: None },
+            RecordBytes::ClaimWithValue(value) => RecordKind::Claim { value: Some(value) },
+        }
+    }
+}
+
+impl From<RecordKind> for RecordBytes {
+    fn from(kind: RecordKind) -> Self {
+        match kind {
+            RecordKind::Beat => RecordBytes::Beat,
+            RecordKind::Claim { value: None } => RecordBytes::Claim,
+            RecordKind::Claim { value: Some(value) } => RecordBytes::ClaimWithValue(value),
+        }
+    }
 }
 
 /// What the ledger keeps of a partition for whoever comes next: the last word of a member of the group.
@@ -91,7 +136,7 @@ pub enum Mark {
         /// For how long after a renewal anyone may count on it who counted on it then.
         lease: Duration,
         /// Who renewed it; `None` if an earlier release did, which did not say.
-        holder: Option<Holder>,
+        holder: Option<PartitionHolder>,
     },
     /// Nobody leads under this term, or an earlier one, ever again.
     Over {
@@ -108,7 +153,7 @@ impl Mark {
                 Mark::Held { term, lease, holder: Some(one) },
                 Mark::Held { term: of, lease: other_lease, holder: Some(other) },
             ) => {
-                let other = Holder { renewal: one.renewal, ..other };
+                let other = PartitionHolder { renewal: one.renewal, ..other };
                 (term, lease, one) == (of, other_lease, other)
             }
             (one, other) => one == other,
@@ -118,7 +163,7 @@ impl Mark {
 
 /// What whoever holds a partition says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
+pub struct PartitionHolder {
     /// Who it is.
     pub member: MemberId,
     /// What it goes by.
@@ -134,7 +179,7 @@ pub const PROTOCOL: u16 = 2;
 
 /// What a member asks of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum LedgerRequest {
     /// Become a member of the group, and say what is assigned ([`Input::Assigned`]); keep trying.
     Join,
     /// Append a record to a partition, and say where it came to stand ([`Input::Published`]).
@@ -144,7 +189,7 @@ pub enum Request {
         /// Where to.
         partition: Partition,
         /// What.
-        record: Record,
+        record: LedgerRecord,
     },
     /// Have it confirmed that this member is still one to whom partitions are assigned, all of those that it was told of
     /// ([`Input::Renewed`]), and keep these marks. The ledger must refuse a member that has been replaced.
@@ -182,7 +227,7 @@ pub enum Request {
 
 /// What became of a publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Published {
+pub enum PublishOutcome {
     /// It is on the ledger.
     Appended {
         /// Its place in the partition.
@@ -218,7 +263,7 @@ pub enum Input {
         /// Which.
         partitions: Vec<Partition>,
     },
-    /// The ledger wants these back, and waits for [`Request::Release`].
+    /// The ledger wants these back, and waits for [`LedgerRequest::Release`].
     Revoking {
         /// The barrier.
         barrier: BarrierId,
@@ -239,14 +284,14 @@ pub enum Input {
         /// The ledger's clock when it was appended.
         stamp: WallTime,
         /// What it says; `None` if it is of no version that is known here. It counts all the same.
-        record: Option<Record>,
+        record: Option<LedgerRecord>,
     },
     /// A publication has come to an end.
     Published {
         /// Which.
         id: RequestId,
         /// How.
-        outcome: Published,
+        outcome: PublishOutcome,
     },
     /// A renewal has come to an end.
     Renewed {
@@ -278,6 +323,8 @@ pub enum Input {
         /// Which.
         partition: Partition,
     },
+    /// What every claim of this member carries, from the next one on.
+    Value(Option<Value>),
     /// Give up everything, rest for a while, and join again.
     Resign,
     /// Give up everything, and leave.
@@ -288,7 +335,7 @@ pub enum Input {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Of the ledger. Several requests may be under way at once; none may hold up another.
-    Ask(Request),
+    Ask(LedgerRequest),
     /// Nobody waits for this one any more.
     Abandon {
         /// Its name.
@@ -300,7 +347,7 @@ pub enum Effect {
 
 /// Why a member does not lead a partition's roles any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Loss {
+pub enum RoleLoss {
     /// Nothing came in time that proves that it may.
     Lapsed,
     /// The ledger wanted the partition back.
@@ -327,7 +374,7 @@ pub enum Undertaking {
 /// What the application is told. A partition stands for its roles ([`Layout::roles_of`]).
 ///
 /// [`Layout::roles_of`]: super::Layout::roles_of
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// This member leads the partition's roles.
     Acquired {
@@ -335,6 +382,15 @@ pub enum Event {
         partition: Partition,
         /// The fencing token; only in exclusive mode is there one.
         term: Option<Term>,
+    },
+    /// What this member publishes with the term that it has just acquired: its claim says so.
+    Published {
+        /// Which.
+        partition: Partition,
+        /// The term.
+        term: Term,
+        /// What the claim carries.
+        value: Value,
     },
     /// It does not lead them any more. In exclusive mode, if the ledger wants the partition back, it waits
     /// until [`Input::Drained`], with a bound.
@@ -344,7 +400,7 @@ pub enum Event {
         /// The term that has ended.
         term: Option<Term>,
         /// Why.
-        loss: Loss,
+        loss: RoleLoss,
     },
     /// Work on the partition took longer than was allowed, and the partition was released.
     DrainOverran {
@@ -409,6 +465,7 @@ impl Event {
     pub fn partition(&self) -> Option<Partition> {
         match self {
             Event::Acquired { partition, .. }
+            | Event::Published { partition, .. }
             | Event::Ended { partition, .. }
             | Event::DrainOverran { partition }
             | Event::Dry { partition }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::Mode;
 use super::interface::Partition;
-pub use crate::registers::RoleId;
+use crate::election::RoleId;
 
 /// A number of roles over a number of partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

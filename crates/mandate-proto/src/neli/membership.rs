@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::config::Mode;
-use super::interface::{BarrierId, Effect, Event, Loss, Mark, Partition, Request};
+use super::interface::{BarrierId, Effect, Event, LedgerRequest, Mark, Partition, RoleLoss};
 use super::seat::{Assignment, Seat, Work};
 use super::{Fx, Member};
 use crate::time::Instant;
@@ -46,7 +46,7 @@ impl Member {
 
     pub(super) fn join(&mut self, now: Instant, effects: &mut Fx) {
         self.waits_since(now);
-        effects.push(Effect::Ask(Request::Join));
+        effects.push(Effect::Ask(LedgerRequest::Join));
     }
 
     pub(super) fn waits_since(&mut self, now: Instant) {
@@ -113,7 +113,7 @@ impl Member {
                 continue;
             }
             if self.plan.mode == Mode::Exclusive {
-                self.end(partition, Loss::Revoked, effects);
+                self.end(partition, RoleLoss::Revoked, effects);
             }
             let released_by = now + self.plan.drain;
             self.drop_claim(partition);
@@ -138,7 +138,7 @@ impl Member {
         if !partitions.is_empty() {
             self.waits_since(now);
             let marks = self.give_up(&partitions);
-            effects.push(Effect::Ask(Request::Release { barrier, partitions, marks }));
+            effects.push(Effect::Ask(LedgerRequest::Release { barrier, partitions, marks }));
         }
     }
 
@@ -165,7 +165,7 @@ impl Member {
                 continue;
             }
             if self.plan.mode == Mode::Exclusive {
-                self.end(partition, Loss::Lost, effects);
+                self.end(partition, RoleLoss::Lost, effects);
             }
             self.seat_mut(partition).give_up();
         }
@@ -204,7 +204,7 @@ impl Member {
             Stay::Member => {
                 self.waiting = None;
                 for partition in self.partitions() {
-                    self.end(partition, Loss::Left, effects);
+                    self.end(partition, RoleLoss::Left, effects);
                     self.drop_claim(partition);
                     self.seat_mut(partition).dry_at = None;
                 }
@@ -235,7 +235,7 @@ impl Member {
                 self.waiting = None;
                 let all: Vec<_> = self.partitions().collect();
                 let marks = self.give_up(&all);
-                effects.push(Effect::Ask(Request::Leave { marks }));
+                effects.push(Effect::Ask(LedgerRequest::Leave { marks }));
                 effects.push(Effect::Tell(Event::Left));
                 self.agreeing.next_look = self.agreeing.next_look.max(now + self.plan.interval);
                 self.stay = match for_good {

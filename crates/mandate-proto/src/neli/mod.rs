@@ -65,7 +65,7 @@
 //!
 //! # Guarantees
 //!
-//! - [`Mode::NonExclusive`]: every role has a leader but for [`Plan::gap_within`] after one failure, as long
+//! - [`Mode::NonExclusive`]: every role has a leader but for [`LedgerPlan::gap_within`] after one failure, as long
 //!   as the ledger works; several, for T less the session, when it changes hands. With two disjoint groups over
 //!   the same roles, one failure leaves no instant without a leader.
 //! - [`Mode::Exclusive`]: at any instant at most one [`mandate`](Member::mandate) holds for a partition; its term
@@ -86,6 +86,7 @@ mod interface;
 mod layout;
 mod ledger_clock;
 mod membership;
+pub mod memory;
 mod proving;
 mod publishing;
 mod seat;
@@ -94,12 +95,12 @@ mod succession;
 use alloc::vec;
 use alloc::vec::Vec;
 
-pub use config::{Config, Delivery, Grants, Mode, Plan, Unfit};
+pub use config::{Config, Grants, LedgerPlan, Mode, RecordDelivery, Unfit};
 pub use interface::{
-    BarrierId, Effect, Event, Holder, Input, Kind, Loss, Mark, PROTOCOL, Partition, Published,
-    Record, Renewed, Request, RequestId, Undertaking,
+    BarrierId, Effect, Event, Input, LedgerRecord, LedgerRequest, Mark, PROTOCOL, Partition,
+    PartitionHolder, PublishOutcome, RecordKind, Renewed, RequestId, RoleLoss, Undertaking,
 };
-pub use layout::{Agreement, Layout, RoleId};
+pub use layout::{Agreement, Layout};
 
 use agreement::Agreeing;
 use membership::Stay;
@@ -107,9 +108,11 @@ use proving::Renewal;
 use seat::Seat;
 use succession::Inspection;
 
-use crate::identity::{Lifetime, Term};
+use crate::election::{Elector, Lease, NoTransfer};
+use crate::identity::{Incarnation, MemberId, Term};
 use crate::machine::{Effects, Machine};
 use crate::time::Instant;
+use crate::value::{NoPublish, Value};
 
 type Fx = Effects<Effect>;
 
@@ -125,8 +128,8 @@ pub struct Holding {
 /// One member's part in a group on a ledger.
 #[derive(Clone, Debug)]
 pub struct Member {
-    plan: Plan,
-    life: Lifetime,
+    plan: LedgerPlan,
+    life: Incarnation,
     requests: u64,
     epochs: u64,
     seats: Vec<Seat>,
@@ -146,12 +149,19 @@ pub struct Member {
     /// How many rests in succession were for dry partitions, and when the last began.
     dry_rests: (u32, Instant),
     agreeing: Agreeing,
+    /// What every claim carries.
+    value: Option<Value>,
 }
 
 impl Member {
     /// Starts a member. `life` is a random number that no other life of any member has: by it a member
     /// knows its own records again.
-    pub fn start(plan: Plan, life: Lifetime, now: Instant, effects: &mut Effects<Effect>) -> Self {
+    pub fn start(
+        plan: LedgerPlan,
+        life: Incarnation,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) -> Self {
         let mut member = Member {
             life,
             requests: 0,
@@ -170,6 +180,7 @@ impl Member {
             inspect_failures: 0,
             dry_rests: (0, now),
             agreeing: Agreeing::new(now),
+            value: None,
             plan,
         };
         match member.takes_part() {
@@ -185,6 +196,12 @@ impl Member {
         let seat = self.seats.get(partition.get() as usize)?;
         let until = seat.until.filter(|until| seat.leads() && now < *until)?;
         Some(Holding { term: seat.claim, until })
+    }
+
+    /// What it has published with the term that it holds of this partition at `now`.
+    pub fn value(&self, partition: Partition, now: Instant) -> Option<&Value> {
+        self.mandate(partition, now)?;
+        self.seats.get(partition.get() as usize)?.value.as_ref()
     }
 
     /// Until when work on a partition may take that is led no more and is to move: it is not released before
@@ -205,7 +222,7 @@ impl Member {
     }
 
     /// What it goes by.
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &LedgerPlan {
         &self.plan
     }
 
@@ -217,12 +234,6 @@ impl Member {
     /// Since when it waits for an assignment, if it does.
     pub fn waiting_since(&self) -> Option<Instant> {
         self.waiting.map(|(since, _)| since)
-    }
-
-    /// How many renewals have failed in succession: with a deadline that comes near, leadership is in
-    /// jeopardy.
-    pub fn failed_renewals(&self) -> u32 {
-        self.renew_failures
     }
 
     fn next_id(&mut self) -> RequestId {
@@ -273,9 +284,32 @@ impl Member {
         let grace = grace.filter(|_| self.is_agreed(seat));
         let grace = grace.and_then(|assignment| self.alone_from(seat, assignment));
         let released_by = seat.wanted.map(|(_, by)| by);
-        let flight = seat.flight.map(|flight| flight.gives_up);
+        let flight = seat.flight.as_ref().map(|flight| flight.gives_up);
         let claim = self.is_claim_due(partition);
         [seat.until, grace, released_by, flight, claim, seat.dry_at].into_iter().flatten().min()
+    }
+}
+
+impl Elector for Member {
+    fn resign() -> Input {
+        Input::Resign
+    }
+
+    fn stop() -> Input {
+        Input::Leave
+    }
+
+    fn transfer(_: MemberId) -> Result<Input, NoTransfer> {
+        Err(NoTransfer::Assigned)
+    }
+
+    fn publish(_: Value) -> Result<Input, NoPublish> {
+        Err(NoPublish::WithClaim)
+    }
+
+    /// What it leads is partition by partition: see [`Member::mandate`].
+    fn held(&self, _: Instant) -> Option<Lease> {
+        None
     }
 }
 
@@ -306,6 +340,7 @@ impl Machine for Member {
             Input::Sized { partitions } => self.sized(partitions, effects),
             Input::Unserved { partitions } => self.unserved(&partitions),
             Input::Drained { partition } => self.drained(partition, now, effects),
+            Input::Value(value) => self.value = value,
             Input::Resign => self.go(false, now, effects),
             Input::Leave => self.go(true, now, effects),
         }

@@ -14,13 +14,13 @@ fn non_exclusive() -> Subject {
     subject
 }
 
-fn record_of(life: u64, sent: u64) -> Record {
-    Record {
+fn record_of(life: u64, sent: u64) -> LedgerRecord {
+    LedgerRecord {
         protocol: PROTOCOL,
         member: MemberId::new(9),
-        life: Lifetime::new(life),
+        life: Incarnation::new(life),
         sent_nanos: at(sent).as_nanos(),
-        kind: Kind::Beat,
+        kind: RecordKind::Beat,
         agreement: Agreement { partitions: 2, roles: 1, mode: Mode::NonExclusive },
     }
 }
@@ -45,8 +45,8 @@ impl Subject {
 fn protocol_definition_each_process_continually_publishes_on_all_partitions() {
     let mut subject = Subject::new(config(Mode::NonExclusive), grants());
     let published = |subject: &Subject| {
-        let partition = |request: &Request| match request {
-            Request::Publish { partition, .. } => Some(*partition),
+        let partition = |request: &LedgerRequest| match request {
+            LedgerRequest::Publish { partition, .. } => Some(*partition),
             _ => None,
         };
         subject.asked.iter().filter_map(partition).collect::<alloc::vec::Vec<_>>()
@@ -69,7 +69,7 @@ fn protocol_definition_a_process_leads_a_partition_whose_element_is_current() {
     assert_eq!(subject.told, [Event::Acquired { partition: P0, term: None }]);
     assert!(subject.leads(P0, 611) && !subject.leads(P0, 613), "lapsed by T");
     subject.wait_until(613);
-    let loss = Loss::Lapsed;
+    let loss = RoleLoss::Lapsed;
     assert!(subject.told.contains(&Event::Ended { partition: P0, term: None, loss }));
 }
 
@@ -125,7 +125,7 @@ fn exclusivity_no_clocks_need_to_be_synchronised() {
     subject.read(P0, set_back(76), 76);
     subject.acknowledge_beats(80);
     for (id, millis) in [(100, 80), (101, 81)] {
-        let outcome = Published::Appended { offset: 0, stamp: set_back(millis) };
+        let outcome = PublishOutcome::Appended { offset: 0, stamp: set_back(millis) };
         subject.tell(Input::Published { id: RequestId(id), outcome }, millis);
     }
     assert!(subject.leads(P0, 600));
@@ -147,7 +147,7 @@ fn protocol_definition_a_partition_that_dried_up_is_told_and_given_back() {
 
 /// A ledger that does not refuse renewals, but hands records to the owner only.
 fn unfenced() -> Subject {
-    let delivery = Delivery::AssignedOnly;
+    let delivery = RecordDelivery::AssignedOnly;
     let grants = Grants { fenced: false, delivery, ..grants() };
     let mut subject = Subject::new(config(Mode::Exclusive), grants);
     subject.assign(P0, 0);
@@ -161,7 +161,7 @@ fn exclusivity_without_fencing_own_records_prove_from_when_they_were_sent() {
     let mut subject = unfenced();
     // The claim, then.
     let id = RequestId(1);
-    let outcome = Published::Appended { offset: 7, stamp: stamp(1) };
+    let outcome = PublishOutcome::Appended { offset: 7, stamp: stamp(1) };
     subject.tell(Input::Published { id, outcome }, 2);
     subject.read(P0, stamp(200), 200);
     assert!(!subject.leads(P0, 200), "what others sent proves nothing");
@@ -176,7 +176,7 @@ fn exclusivity_without_fencing_own_records_prove_from_when_they_were_sent() {
 #[test]
 fn exclusivity_the_new_leader_observes_a_grace_period() {
     let mut subject = unfenced();
-    let outcome = Published::Appended { offset: 7, stamp: stamp(1) };
+    let outcome = PublishOutcome::Appended { offset: 7, stamp: stamp(1) };
     subject.tell(Input::Published { id: RequestId(1), outcome }, 2);
     let grace = subject.member.plan().grace();
     assert!(grace > ms(100) && grace < ms(105), "T and drift: {grace:?}");

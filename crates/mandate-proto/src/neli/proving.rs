@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 
 use super::config::Mode;
 use super::interface::{
-    Effect, Event, Holder, Loss, Mark, Partition, Record, Renewed, Request, RequestId, Undertaking,
+    Effect, Event, LedgerRecord, LedgerRequest, Mark, Partition, PartitionHolder, Renewed,
+    RequestId, RoleLoss, Undertaking,
 };
 use super::seat::Work;
 use super::{Fx, Member};
@@ -17,7 +18,7 @@ use crate::time::{Instant, WallTime};
 pub(super) struct Renewal {
     id: RequestId,
     /// Taken before it was asked for: thresholds count from here.
-    sent: Instant,
+    pub(super) sent: Instant,
     pub(super) gives_up: Instant,
     /// What it renews: the partition, the assignment and the claim as they were when it was sent.
     pub(super) covers: Vec<(Partition, u64, Term)>,
@@ -62,7 +63,7 @@ impl Member {
         self.next_renewal = now + self.plan.interval;
         let (gives_up, sent) = (now + self.plan.patience(), now);
         self.renewal = Some(Renewal { id, sent, gives_up, covers, marks: marks.clone() });
-        effects.push(Effect::Ask(Request::Renew { id, marks }));
+        effects.push(Effect::Ask(LedgerRequest::Renew { id, marks }));
     }
 
     /// What a renewal writes. It speaks for all partitions, because the ledger checks the member; a mark has to be
@@ -79,7 +80,7 @@ impl Member {
             let seat = &self.seats[partition.get() as usize];
             let (agreement, leads) = (self.plan.agreement(), seat.leads());
             let (member, renewal) = (self.plan.me, id.get());
-            let holder = Some(Holder { member, agreement, leads, renewal });
+            let holder = Some(PartitionHolder { member, agreement, leads, renewal });
             let mark = Mark::Held { term: *term, lease: self.lease(seat), holder };
             let is_kept = seat.marked.is_some_and(|marked| marked.says_as_much_as(&mark));
             let is_due = !is_kept || in_turn == Some(*partition);
@@ -140,7 +141,7 @@ impl Member {
             let Some(assignment) = self.seat_mut(partition).kept() else { continue };
             let was_refused = core::mem::take(&mut self.seat_mut(partition).was_refused);
             if was_refused || now >= assignment.proved + session {
-                self.end(partition, Loss::Lost, effects);
+                self.end(partition, RoleLoss::Lost, effects);
                 self.start_over(partition, now);
             } else if let Some(assignment) = &mut self.seat_mut(partition).assigned {
                 assignment.proved = assignment.proved.max(sent);
@@ -153,7 +154,7 @@ impl Member {
     /// partition is still ours then, a new claim can be confirmed.
     fn refused(&mut self, now: Instant, effects: &mut Fx) {
         for partition in self.partitions() {
-            self.end(partition, Loss::Fenced, effects);
+            self.end(partition, RoleLoss::Fenced, effects);
             self.start_over(partition, now);
             let interval = self.plan.interval;
             let seat = self.seat_mut(partition);
@@ -181,7 +182,7 @@ impl Member {
         partition: Partition,
         offset: u64,
         stamp: WallTime,
-        record: Option<Record>,
+        record: Option<LedgerRecord>,
         now: Instant,
     ) {
         let (mode, threshold, life) = (self.plan.mode, self.plan.threshold, self.life);
@@ -230,6 +231,9 @@ impl Member {
                 seat.work = Work::Leading;
                 seat.dry_at = None;
                 effects.push(Effect::Tell(Event::Acquired { partition, term: seat.claim }));
+                if let (Some(term), Some(value)) = (seat.claim, seat.value.clone()) {
+                    effects.push(Effect::Tell(Event::Published { partition, term, value }));
+                }
             }
         }
         has_begun
@@ -243,19 +247,20 @@ impl Member {
                 continue;
             }
             if seat.leads() {
-                self.end(partition, Loss::Lapsed, effects);
+                self.end(partition, RoleLoss::Lapsed, effects);
                 let dry_after = self.plan.dry_after();
                 let seat = self.seat_mut(partition);
                 seat.claim = None;
                 seat.not_before = now;
                 seat.dry_at = seat.kept().map(|_| now + dry_after);
+                self.lapsed(now);
             }
             self.seat_mut(partition).until = None;
         }
     }
 
     /// It leads this partition's roles no more.
-    pub(super) fn end(&mut self, partition: Partition, loss: Loss, effects: &mut Fx) {
+    pub(super) fn end(&mut self, partition: Partition, loss: RoleLoss, effects: &mut Fx) {
         let mode = self.plan.mode;
         let seat = self.seat_mut(partition);
         seat.until = None;

@@ -6,12 +6,14 @@
 
 use super::config::Mode;
 use super::interface::{
-    Effect, Event, Kind, PROTOCOL, Partition, Published, Record, Request, RequestId, Undertaking,
+    Effect, Event, LedgerRecord, LedgerRequest, PROTOCOL, Partition, PublishOutcome, RecordKind,
+    RequestId, Undertaking,
 };
 use super::seat::Flight;
 use super::{Fx, Member};
 use crate::identity::Term;
 use crate::time::Instant;
+use crate::value::Value;
 
 /// Pauses between claims that fail double up to eightfold.
 const PAUSE_DOUBLINGS: u32 = 3;
@@ -33,7 +35,7 @@ impl Member {
             let seat = self.seat_mut(partition);
             let wanted = seat.kept().is_some() || self.plan.mode == Mode::NonExclusive;
             if wanted && self.seat_mut(partition).flight.is_none() {
-                self.publish(partition, Kind::Beat, now, effects);
+                self.publish(partition, RecordKind::Beat, now, effects);
             }
         }
     }
@@ -52,32 +54,33 @@ impl Member {
     pub(super) fn claim_due(&mut self, now: Instant, effects: &mut Fx) {
         for partition in self.partitions() {
             if self.is_claim_due(partition).is_some_and(|due| due <= now) {
-                self.publish(partition, Kind::Claim, now, effects);
+                let value = self.value.clone();
+                self.publish(partition, RecordKind::Claim { value }, now, effects);
             }
         }
     }
 
-    fn publish(&mut self, partition: Partition, kind: Kind, now: Instant, effects: &mut Fx) {
+    fn publish(&mut self, partition: Partition, kind: RecordKind, now: Instant, effects: &mut Fx) {
         let id = self.next_id();
-        let record = Record {
+        let record = LedgerRecord {
             protocol: PROTOCOL,
             member: self.plan.me,
             life: self.life,
             sent_nanos: now.as_nanos(),
-            kind,
+            kind: kind.clone(),
             agreement: self.plan.agreement(),
         };
         let gives_up = now + self.plan.patience();
         let seat = self.seat_mut(partition);
         let epoch = seat.kept().map(|assignment| assignment.epoch);
         seat.flight = Some(Flight { id, kind, sent: now, epoch, gives_up });
-        effects.push(Effect::Ask(Request::Publish { id, partition, record }));
+        effects.push(Effect::Ask(LedgerRequest::Publish { id, partition, record }));
     }
 
     pub(super) fn published(
         &mut self,
         id: RequestId,
-        outcome: Published,
+        outcome: PublishOutcome,
         now: Instant,
         effects: &mut Fx,
     ) {
@@ -87,17 +90,17 @@ impl Member {
         });
         let Some((partition, flight)) = landed else { return };
         match outcome {
-            Published::Appended { offset, stamp } => {
+            PublishOutcome::Appended { offset, stamp } => {
                 self.publish_failures = 0;
                 self.seat_mut(partition).is_unserved = false;
                 let allowance = self.plan.allowance_per_mille;
                 self.seat_mut(partition).clock.read(stamp, flight.sent, now, allowance);
-                if flight.kind == Kind::Claim {
-                    self.claimed(partition, flight, offset, now, effects);
+                if let RecordKind::Claim { value } = flight.kind {
+                    self.claimed(partition, (flight.epoch, value), offset, now, effects);
                 }
             }
-            Published::Failed | Published::Unknown => {
-                self.publish_failed(partition, outcome == Published::Unknown, now, effects);
+            PublishOutcome::Failed | PublishOutcome::Unknown => {
+                self.publish_failed(partition, outcome == PublishOutcome::Unknown, now, effects);
             }
         }
     }
@@ -107,7 +110,7 @@ impl Member {
     fn claimed(
         &mut self,
         partition: Partition,
-        flight: Flight,
+        (of, value): (Option<u64>, Option<Value>),
         offset: u64,
         now: Instant,
         effects: &mut Fx,
@@ -115,7 +118,7 @@ impl Member {
         let (pause, takes_part) = (self.plan.threshold, self.takes_part());
         let seat = self.seat_mut(partition);
         let epoch = seat.kept().map(|assignment| assignment.epoch);
-        let is_same = takes_part && epoch.is_some() && epoch == flight.epoch;
+        let is_same = takes_part && epoch.is_some() && epoch == of;
         // Offset 0 is a term, too; term 0 is none.
         let Some(term) = Term::new(offset).next().filter(|_| is_same) else { return };
         if term <= seat.highest {
@@ -126,6 +129,7 @@ impl Member {
         }
         seat.highest = term;
         seat.claim = Some(term);
+        seat.value = value;
         seat.has_claimed = true;
         self.next_renewal = now;
     }

@@ -2,10 +2,11 @@
 
 use core::time::Duration;
 
-use super::interface::{BarrierId, Kind, Mark, RequestId};
+use super::interface::{BarrierId, Mark, RecordKind, RequestId};
 use super::ledger_clock::LedgerClock;
 use crate::identity::Term;
 use crate::time::Instant;
+use crate::value::Value;
 
 /// One stretch of time in which a partition is assigned to this member. Answers to what was asked in an
 /// earlier one say nothing of this.
@@ -20,10 +21,10 @@ pub(super) struct Assignment {
 }
 
 /// A publication under way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Flight {
     pub(super) id: RequestId,
-    pub(super) kind: Kind,
+    pub(super) kind: RecordKind,
     pub(super) sent: Instant,
     /// Of the assignment in which it was asked for.
     pub(super) epoch: Option<u64>,
@@ -51,6 +52,8 @@ pub(super) struct Seat {
     pub(super) not_before: Instant,
     /// The term of the claim that was published in this assignment and neither lapsed nor was refused.
     pub(super) claim: Option<Term>,
+    /// What that claim carries.
+    pub(super) value: Option<Value>,
     pub(super) clock: LedgerClock,
     /// Until when what is known proves that this member may lead.
     pub(super) until: Option<Instant>,
@@ -104,6 +107,7 @@ impl Seat {
         self.assigned = None;
         self.wanted = None;
         self.claim = None;
+        self.value = None;
         self.dry_at = None;
         self.others_lease = None;
         self.has_claimed = false;

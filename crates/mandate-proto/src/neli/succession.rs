@@ -18,7 +18,9 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::config::more;
-use super::interface::{Effect, Event, Loss, Mark, Partition, Request, RequestId, Undertaking};
+use super::interface::{
+    Effect, Event, LedgerRequest, Mark, Partition, RequestId, RoleLoss, Undertaking,
+};
 use super::seat::{Assignment, Seat};
 use super::{Fx, Member};
 use crate::identity::Term;
@@ -63,7 +65,7 @@ impl Member {
         // An answer does not grow old, unlike that to a renewal.
         let gives_up = now + self.plan.grants.session / 2;
         self.inspection = Some(Inspection { id, gives_up, covers, confirmed });
-        effects.push(Effect::Ask(Request::Inspect { id, partitions }));
+        effects.push(Effect::Ask(LedgerRequest::Inspect { id, partitions }));
     }
 
     pub(super) fn inspected(
@@ -114,7 +116,7 @@ impl Member {
         let seat = self.seat_mut(partition);
         seat.highest = seat.highest.max(floor);
         if let Some(to) = seat.claim.filter(|claim| *claim < floor) {
-            self.end(partition, Loss::Fenced, effects);
+            self.end(partition, RoleLoss::Fenced, effects);
             let seat = self.seat_mut(partition);
             seat.claim = None;
             seat.not_before = now + pause;

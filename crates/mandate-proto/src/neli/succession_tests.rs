@@ -21,7 +21,7 @@ impl Subject {
     /// What the renewal that is under way says of partition 0: the term, the lease, and whether it leads.
     fn held(&self) -> Option<(u64, core::time::Duration, bool)> {
         self.asked.iter().find_map(|request| match request {
-            Request::Renew { marks, .. } => match marks[..] {
+            LedgerRequest::Renew { marks, .. } => match marks[..] {
                 [(P0, Mark::Held { term, lease, holder: Some(holder) })] => {
                     assert_eq!(holder.agreement, self.member.plan().agreement());
                     Some((term.get(), lease, holder.leads))
@@ -36,7 +36,7 @@ impl Subject {
     fn leads_from(&mut self, last: u64) -> Option<u64> {
         (2..=last).find(|millis| {
             self.wait_until(*millis);
-            if self.asked.iter().any(|request| matches!(request, Request::Renew { .. })) {
+            if self.asked.iter().any(|request| matches!(request, LedgerRequest::Renew { .. })) {
                 self.renewed(Renewed::Accepted, *millis);
             }
             self.leads(P0, *millis)
@@ -71,7 +71,7 @@ fn nobody_leads_before_the_ledger_has_said_what_it_keeps() {
     let mut subject = Subject::exclusive();
     subject.assign(P0, 0);
     let asked = |subject: &Subject| {
-        subject.asked.iter().filter(|one| matches!(one, Request::Inspect { .. })).count()
+        subject.asked.iter().filter(|one| matches!(one, LedgerRequest::Inspect { .. })).count()
     };
     assert_eq!(asked(&subject), 1);
     subject.append_behind_others(8, 1);
@@ -81,7 +81,7 @@ fn nobody_leads_before_the_ledger_has_said_what_it_keeps() {
     assert_eq!(subject.leads_from(151), None);
     assert!(subject.told.contains(&failed), "half a session is enough");
     assert_eq!(asked(&subject), 1, "but another is under way");
-    let renews = |one: &Request| matches!(one, Request::Renew { .. });
+    let renews = |one: &LedgerRequest| matches!(one, LedgerRequest::Renew { .. });
     assert!(!subject.asked.iter().any(renews), "its mark would take the place of the others'");
     subject.inspected(Some(BEHIND), 152);
     subject.renewed(Renewed::Accepted, 153);
@@ -92,8 +92,8 @@ fn nobody_leads_before_the_ledger_has_said_what_it_keeps() {
 fn an_inspection_that_fails_is_made_again() {
     let mut subject = Subject::exclusive();
     subject.assign(P0, 0);
-    let Some(Request::Inspect { id, .. }) =
-        subject.asked.iter().find(|one| matches!(one, Request::Inspect { .. })).cloned()
+    let Some(LedgerRequest::Inspect { id, .. }) =
+        subject.asked.iter().find(|one| matches!(one, LedgerRequest::Inspect { .. })).cloned()
     else {
         panic!("{:?}", subject.asked)
     };
@@ -136,7 +136,7 @@ fn who_leaves_says_what_is_over() {
     subject.tell(Input::Leave, 10);
     subject.tell(Input::Drained { partition: P0 }, 11);
     let marks = vec![(P0, Mark::Over { term: Term::new(8) })];
-    assert_eq!(subject.asked.last(), Some(&Request::Leave { marks }));
+    assert_eq!(subject.asked.last(), Some(&LedgerRequest::Leave { marks }));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_claim_that_was_never_led_under_is_over_only_if_it_follows_one_that_is() {
 fn a_claim_that_was_never_confirmed_is_not_over_because_time_has_passed() {
     let mut subject = Subject::leading();
     subject.wait_until(100);
-    assert_eq!(subject.losses(), [Loss::Lapsed]);
+    assert_eq!(subject.losses(), [RoleLoss::Lapsed]);
     subject.tell(Input::Drained { partition: P0 }, 101);
     subject.append_behind_others(9, 102);
     subject.wait_until(200);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::detector::configurator::Infeasible;
 use crate::detector::{Beat, Label};
-use crate::identity::{Lifetime, MemberId};
+use crate::identity::{Incarnation, MemberId};
 use crate::machine;
 use crate::time::WallTime;
 
@@ -18,7 +18,7 @@ pub enum Message {
     /// The sender led, and has given up: nobody need wait until it has been silent for long enough.
     Farewell {
         /// Which life of the sender this is.
-        lifetime: Lifetime,
+        lifetime: Incarnation,
         /// What its next heartbeat would have been labelled.
         label: Label,
     },
@@ -33,7 +33,7 @@ pub enum Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {
     /// Which life of the sender this is.
-    pub lifetime: Lifetime,
+    pub lifetime: Incarnation,
     /// Label and interval.
     pub beat: Beat,
     /// How long the sender has led, as its [`Seniority`](super::Seniority) counts it.
@@ -53,7 +53,7 @@ impl Heartbeat {
 /// What a member keeps on stable storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stable {
-    /// When the member was started for the first time, by its own calendar.
+    /// When the member was started for the first time, by its own wall clock.
     pub zero: WallTime,
 }
 
@@ -62,10 +62,10 @@ pub struct Stable {
 pub struct Boot {
     /// What was found on stable storage.
     pub stored: Option<Stable>,
-    /// The calendar at the start.
+    /// The wall clock at the start.
     pub wall: WallTime,
     /// A random number that no other life of this member has.
-    pub lifetime: Lifetime,
+    pub lifetime: Incarnation,
 }
 
 /// What the machine can be told.
@@ -128,15 +128,15 @@ pub enum Event {
         /// Why not.
         reason: Infeasible,
     },
-    /// The calendar reads less than when the member was first started.
+    /// The wall clock reads less than when the member was first started.
     ClockBehind {
         /// By how much.
         by: Duration,
     },
     /// Another process uses our id.
     DuplicateId {
-        /// Its lifetime.
-        lifetime: Lifetime,
+        /// Its incarnation.
+        lifetime: Incarnation,
     },
 }
 

@@ -11,7 +11,7 @@
 //! # What it assumes
 //!
 //! Agreement needs links that eventually deliver in time, and processes that eventually stay up.
-//! Nothing is assumed of calendar clocks; of steady clocks, that their rates differ by little
+//! Nothing is assumed of wall clocks; of monotonic clocks, that their rates differ by little
 //! (a per cent is plenty).
 //!
 //! # Bound
@@ -38,13 +38,13 @@
 //!   side if it has led at least half as long; in its own first half second, by a higher id; and
 //!   by one of higher [`priority`](Config::priority), which is equal for all unless the operator
 //!   says otherwise.
-//! - **The calendar clock stepped back while a member was down.** Its labels are then lower than
+//! - **The wall clock stepped back while a member was down.** Its labels are then lower than
 //!   those it used before. Monitors that still trust its former life ignore it until they no
 //!   longer do, at most one detection time; after that they accept any label of a new life. It is
 //!   never muted for as long as the clock stepped. If the clock reads less than zero time, labels
 //!   are negative, and still rise; the application is told.
 //! - **It jumped ahead.** Labels jump; monitors start a new average ([NFD-E](crate::detector::nfd_e) does the same).
-//!   Steps while a member is up do not matter: the calendar is read once, at the start.
+//!   Steps while a member is up do not matter: the wall clock is read once, at the start.
 //! - **A leader comes back inside its own freshness period.** If it does so within one interval
 //!   of listening, monitors never suspect it: it goes on leading, and they are told that it was
 //!   restarted. Otherwise someone else leads by then, and it follows.
@@ -68,7 +68,7 @@ use core::time::Duration;
 use crate::detector::quality::{Detection, Quality, Watched};
 use crate::detector::schedule::Schedule;
 use crate::detector::{FailureDetector, Label};
-use crate::identity::{Lifetime, MemberId};
+use crate::identity::{Incarnation, MemberId};
 use crate::machine::{Effects, Machine};
 use crate::time::Instant;
 
@@ -89,7 +89,7 @@ pub use seniority::Seniority;
 #[derive(Clone, Debug)]
 pub struct NfdL {
     config: Config,
-    lifetime: Lifetime,
+    lifetime: Incarnation,
     schedule: Schedule,
     role: Role,
     peers: BTreeMap<MemberId, Peer>,
@@ -97,7 +97,7 @@ pub struct NfdL {
     sent: u64,
     /// A late wake-up was forgiven since the last fresh heartbeat.
     forgave: bool,
-    impostor: Option<Lifetime>,
+    impostor: Option<Incarnation>,
     quality: Quality,
     /// Mean one-way delay from a member, as the driver knows it.
     delay: Option<(MemberId, Duration)>,
@@ -286,7 +286,7 @@ impl NfdL {
         Some(())
     }
 
-    fn report_impostor(&mut self, lifetime: Lifetime, effects: &mut Effects<Effect>) {
+    fn report_impostor(&mut self, lifetime: Incarnation, effects: &mut Effects<Effect>) {
         if lifetime != self.lifetime && self.impostor.replace(lifetime) != Some(lifetime) {
             effects.push(Effect::Tell(Event::DuplicateId { lifetime }));
         }

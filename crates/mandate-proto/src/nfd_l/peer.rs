@@ -6,20 +6,20 @@ use super::Config;
 use crate::detector::estimator::{DEFAULT_BLOCK, Estimator};
 use crate::detector::nfd_e::NfdE;
 use crate::detector::{FailureDetector, Label};
-use crate::identity::Lifetime;
+use crate::identity::Incarnation;
 use crate::time::Instant;
 
 /// Another member that was heard leading.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
-    pub(super) lifetime: Lifetime,
+    pub(super) lifetime: Incarnation,
     pub(super) detector: NfdE,
     pub(super) link: Estimator,
     pub(super) uptime: Duration,
     pub(super) heard: Instant,
     pub(super) priority: u8,
     /// The life before this one, and its highest label: what was overtaken then is void now.
-    pub(super) former: Option<(Lifetime, Label)>,
+    pub(super) former: Option<(Incarnation, Label)>,
     /// This life has not been heard fresh yet, and it is not the first.
     pub(super) reborn: bool,
     /// Its interval leaves no margin inside our detection bound.
@@ -27,7 +27,7 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn new(lifetime: Lifetime, config: &Config) -> Self {
+    pub(super) fn new(lifetime: Incarnation, config: &Config) -> Self {
         Peer {
             lifetime,
             detector: NfdE::new(config.detect(), config.window()),

@@ -71,7 +71,7 @@ mod tests {
         let config = Config::new(MemberId::new(id), MS * 330, MS * 1000).unwrap();
         let config = config.with_mistakes(Duration::from_secs(3600), MS * 1000, MS * 10).unwrap();
         let wall = WallTime::from_unix_nanos(1_700_000_000_000_000_000);
-        let boot = Boot { stored: None, wall, lifetime: Lifetime::new(id.into()) };
+        let boot = Boot { stored: None, wall, lifetime: Incarnation::new(id.into()) };
         NfdL::start(config, boot, Instant::ORIGIN, &mut Effects::new())
     }
 

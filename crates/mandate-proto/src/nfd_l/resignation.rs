@@ -3,11 +3,25 @@
 //! The paper has no such thing: a leader that ends is silent, and is missed after the detection time. A farewell
 //! spares the others the wait. It changes nothing else: it may be lost, and then the silence says it.
 
-use super::{Effect, Message, NfdL, Reason, Role};
+use super::{Effect, Input, Message, NfdL, Reason, Role};
 use crate::detector::{FailureDetector, Label};
-use crate::identity::{Lifetime, MemberId};
+use crate::election::{Elector, Lease};
+use crate::identity::{Incarnation, MemberId, Term};
 use crate::machine::Effects;
 use crate::time::Instant;
+
+impl Elector for NfdL {
+    fn resign() -> Input {
+        Input::Resign
+    }
+
+    /// A leader that has sent nothing for a whole detection time has been given up by the others.
+    fn held(&self, now: Instant) -> Option<Lease> {
+        let began = self.leads_since()?;
+        let until = self.believed_until()?;
+        (now < until).then_some(Lease { term: Term::NONE, began, until: Some(until) })
+    }
+}
 
 impl NfdL {
     pub(super) fn abstains(&self, now: Instant) -> bool {
@@ -29,7 +43,7 @@ impl NfdL {
     pub(super) fn receive_farewell(
         &mut self,
         from: MemberId,
-        lifetime: Lifetime,
+        lifetime: Incarnation,
         label: Label,
         now: Instant,
         effects: &mut Effects<Effect>,
@@ -64,7 +78,7 @@ mod tests {
     fn start(id: u32, priority: u8) -> NfdL {
         let config = Config::new(MemberId::new(id), ETA, DETECT).unwrap().with_priority(priority);
         let wall = WallTime::from_unix_nanos(1_700_000_000_000_000_000);
-        let boot = Boot { stored: None, wall, lifetime: Lifetime::new(id.into()) };
+        let boot = Boot { stored: None, wall, lifetime: Incarnation::new(id.into()) };
         NfdL::start(config, boot, at(0), &mut Effects::new())
     }
 
@@ -82,7 +96,7 @@ mod tests {
 
     fn heartbeat(ms: i64) -> Message {
         let beat = Beat { label: Label::from_nanos(ms * 1_000_000), interval: ETA };
-        let lifetime = Lifetime::new(7);
+        let lifetime = Incarnation::new(7);
         Message::Heartbeat(Heartbeat { lifetime, beat, uptime: DETECT * 9, priority: 0 })
     }
 
@@ -124,8 +138,8 @@ mod tests {
     fn a_follower_that_hears_the_farewell_of_its_leader_claims_at_once() {
         let mut machine = start(2, 0);
         hear(&mut machine, heartbeat(0), at(10));
-        let (lifetime, label) = (Lifetime::new(7), Label::from_nanos(200_000_000));
-        let stranger = Message::Farewell { lifetime: Lifetime::new(8), label };
+        let (lifetime, label) = (Incarnation::new(7), Label::from_nanos(200_000_000));
+        let stranger = Message::Farewell { lifetime: Incarnation::new(8), label };
         hear(&mut machine, stranger, at(205));
         assert_eq!(machine.leader(), Some(MemberId::new(1)), "of another life");
         let effects = hear(&mut machine, Message::Farewell { lifetime, label }, at(210));
@@ -141,7 +155,7 @@ mod tests {
     fn a_farewell_that_was_overtaken_by_a_later_reign_says_nothing_of_it() {
         let mut machine = start(2, 0);
         hear(&mut machine, heartbeat(1000), at(1010));
-        let (lifetime, label) = (Lifetime::new(7), Label::from_nanos(200_000_000));
+        let (lifetime, label) = (Incarnation::new(7), Label::from_nanos(200_000_000));
         assert!(hear(&mut machine, Message::Farewell { lifetime, label }, at(1020)).is_empty());
         assert_eq!(machine.leader(), Some(MemberId::new(1)));
     }

@@ -35,7 +35,7 @@ impl Member {
     fn boot(config: Config, stored: Option<Stable>, wall: WallTime, now: Instant) -> Self {
         let mut effects = Effects::new();
         let random = Wrapping(config.id().get() as u64 * 1_000_003) + Wrapping(now.as_nanos());
-        let boot = Boot { stored, wall, lifetime: Lifetime::new(random.0) };
+        let boot = Boot { stored, wall, lifetime: Incarnation::new(random.0) };
         let machine = NfdL::start(config, boot, now, &mut effects);
         Member { machine, effects }
     }
@@ -62,7 +62,7 @@ impl Member {
 
 fn beat_at(ms: i64, uptime_ms: u64) -> Heartbeat {
     Heartbeat {
-        lifetime: Lifetime::new(7),
+        lifetime: Incarnation::new(7),
         beat: Beat { label: Label::from_nanos(ms * 1_000_000), interval: ETA },
         uptime: Duration::from_millis(uptime_ms),
         priority: 0,
@@ -206,7 +206,7 @@ fn a_leader_that_comes_back_inside_its_freshness_period_is_not_suspected() {
     let mut member = Member::new(2);
     member.hear(1, beat_at(0, 60_000), at(100));
     let mut reborn = beat_at(800, 0);
-    reborn.lifetime = Lifetime::new(8);
+    reborn.lifetime = Incarnation::new(8);
     let effects = member.hear(1, reborn, at(900));
     assert_eq!(effects, [Effect::Tell(Event::LeaderRestarted { leader: p(1) })]);
     assert_eq!(member.machine.deadline(), Some(at(1900)));
@@ -221,12 +221,12 @@ fn a_clock_that_stepped_back_mutes_a_leader_for_one_detection_time_at_most() {
     let mut member = Member::new(2);
     member.hear(1, beat_at(hour, 60_000), at(100));
     let mut reborn = beat_at(0, 0);
-    reborn.lifetime = Lifetime::new(8);
+    reborn.lifetime = Incarnation::new(8);
     assert!(member.hear(1, reborn, at(500)).is_empty());
     member.tick(at(1100));
     assert_eq!(member.leader(), Some(2));
     let mut reborn = beat_at(700, 700);
-    reborn.lifetime = Lifetime::new(8);
+    reborn.lifetime = Incarnation::new(8);
     member.hear(1, reborn, at(1200));
     assert_eq!(member.leader(), Some(1), "it has led for 700 ms, and we for 100");
 }
@@ -299,7 +299,7 @@ fn section_4_1_a_member_of_higher_priority_takes_over_at_once() {
 fn another_process_with_our_id_is_reported_once() {
     let mut member = Member::new(1);
     member.effects.drain().count();
-    let lifetime = Lifetime::new(7);
+    let lifetime = Incarnation::new(7);
     let effects = member.hear(1, beat_at(0, 0), at(10));
     assert_eq!(effects, [Effect::Tell(Event::DuplicateId { lifetime })]);
     assert!(member.hear(1, beat_at(330, 330), at(340)).is_empty());
@@ -396,7 +396,7 @@ fn a_leader_does_not_give_way_to_one_that_has_given_way_itself() {
 fn a_straggler_from_a_former_life_does_not_displace_the_present_one() {
     let mut member = Member::new(2);
     let former = |ms, uptime| beat_at(ms, uptime);
-    let present = |ms, uptime| Heartbeat { lifetime: Lifetime::new(8), ..beat_at(ms, uptime) };
+    let present = |ms, uptime| Heartbeat { lifetime: Incarnation::new(8), ..beat_at(ms, uptime) };
     member.hear(1, former(3_600_000, 60_000), at(100));
     member.tick(at(1100));
     // Its calendar was set back an hour: lower labels, a new life.
@@ -462,7 +462,7 @@ fn nothing_a_peer_sends_breaks_a_member() {
         for (from, life, label, interval, uptime, priority, wait) in steps {
             now += Duration::from_millis(wait);
             let heartbeat = Heartbeat {
-                lifetime: Lifetime::new(life),
+                lifetime: Incarnation::new(life),
                 beat: Beat {
                     label: Label::from_nanos(label),
                     interval: Duration::from_nanos(interval),

@@ -14,7 +14,7 @@
 //! | `rotating` | how soon it is its turn after the last leader | sooner |
 //! | `preference` | what the operator gave it | more |
 //! | `constant` | nothing: ids decide | |
-//! | `application` | what the application says | more |
+//! | `application` | what the application says; named several times, one component of its score each | more |
 //!
 //! A width behind a slash makes classes: values in one class are equal, and the next term
 //! decides. Without classes a latency is never equal to another, and what stands behind it never
@@ -41,6 +41,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::election::Candidacy;
 use crate::identity::MemberId;
 use crate::score::{MAX_COMPONENTS, Score};
 
@@ -50,7 +51,7 @@ mod ranking;
 mod view;
 
 pub use parse::InvalidOracle;
-pub use ranking::{Candidate, Decided, Outcome, Ranking, rank, rank_standings};
+pub use ranking::{Candidate, CandidateOutcome, Decided, Ranking, rank, rank_standings};
 pub use view::{Occasion, Preference, View};
 
 /// What a term measures.
@@ -72,7 +73,7 @@ pub enum Measure {
     Preference,
     /// Nothing.
     Constant,
-    /// The application's own figure.
+    /// The application's own score, a component for each time that it is named.
     Application,
 }
 
@@ -104,14 +105,14 @@ impl Measure {
 
 /// One term of an oracle.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Term {
+pub struct Criterion {
     /// What it measures.
     pub measure: Measure,
     /// Values that differ by less may be equal: milliseconds for times, else the measure's unit.
     pub class: Option<f64>,
 }
 
-impl Term {
+impl Criterion {
     /// Worse than any value: stands for one that is not known.
     fn worst(&self) -> f64 {
         if self.measure.is_time() { f64::MAX } else { f64::MIN }
@@ -139,7 +140,7 @@ impl Term {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Oracle {
-    terms: Vec<Term>,
+    terms: Vec<Criterion>,
 }
 
 /// What a member measured of itself, and the score that makes.
@@ -151,9 +152,6 @@ pub struct Measured {
     /// Their score: bigger is better.
     pub score: Score,
 }
-
-/// What a member is worth as a leader, or why it is no candidate.
-pub type Standing = Result<Measured, NoScore>;
 
 /// What may be missing of a member for it to be a candidate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -194,7 +192,7 @@ pub enum NoScore {
 
 impl Oracle {
     /// An oracle of these terms: at least one, at most [`MAX_COMPONENTS`].
-    pub fn new(terms: Vec<Term>) -> Result<Self, InvalidOracle> {
+    pub fn new(terms: Vec<Criterion>) -> Result<Self, InvalidOracle> {
         if terms.is_empty() {
             return Err(InvalidOracle::Empty);
         }
@@ -210,28 +208,31 @@ impl Oracle {
 
     /// Everyone is equal, and ids decide.
     pub fn constant() -> Self {
-        Oracle { terms: alloc::vec![Term { measure: Measure::Constant, class: None }] }
+        Oracle { terms: alloc::vec![Criterion { measure: Measure::Constant, class: None }] }
     }
 
     /// Its terms, the most important first.
-    pub fn terms(&self) -> &[Term] {
+    pub fn terms(&self) -> &[Criterion] {
         &self.terms
     }
 
     /// What this member is worth, or why it is no candidate.
-    pub fn measure(&self, view: &View) -> Standing {
+    pub fn measure(&self, view: &View) -> Candidacy {
         self.measure_with(view, Leniency::default())
     }
 
     /// The same, but not as strict.
-    pub fn measure_with(&self, view: &View, leniency: Leniency) -> Standing {
+    pub fn measure_with(&self, view: &View, leniency: Leniency) -> Candidacy {
         let (mut values, mut components) = ([0.0; MAX_COMPONENTS], [0.0; MAX_COMPONENTS]);
         view.check_allowed()?;
         if !leniency.unheard {
             view.check_quorum()?;
         }
+        let mut told = 0;
         for (place, term) in self.terms.iter().enumerate() {
-            values[place] = match view.measure(term.measure) {
+            let measured = view.measure(term.measure, told);
+            told += usize::from(term.measure == Measure::Application);
+            values[place] = match measured {
                 Err(NoScore::Unknown(_)) if leniency.unknown => term.worst(),
                 measured => measured?,
             };
@@ -268,11 +269,6 @@ pub fn describe(measure: Measure, value: f64) -> String {
         Measure::Rotating => alloc::format!("turn {}", -value),
         _ => alloc::format!("{value}"),
     }
-}
-
-/// A majority of `size` members.
-pub fn quorum(size: usize) -> usize {
-    size / 2 + 1
 }
 
 /// How far `to` is behind `from` in order of ids, going round.

@@ -3,7 +3,7 @@
 use alloc::string::{String, ToString};
 use core::str::FromStr;
 
-use super::{Measure, Oracle, Term};
+use super::{Criterion, Measure, Oracle};
 use crate::score::MAX_COMPONENTS;
 
 /// Why a text is no oracle. Nothing was changed.
@@ -47,7 +47,7 @@ impl FromStr for Oracle {
     }
 }
 
-fn term(text: &str) -> Result<Term, InvalidOracle> {
+fn term(text: &str) -> Result<Criterion, InvalidOracle> {
     let (name, class) = match text.split_once('/') {
         Some((name, class)) => (name.trim(), Some(class.trim())),
         None => (text.trim(), None),
@@ -55,7 +55,7 @@ fn term(text: &str) -> Result<Term, InvalidOracle> {
     let measure = Measure::ALL.iter().find(|(known, _)| *known == name);
     let (_, measure) = *measure.ok_or_else(|| InvalidOracle::UnknownMeasure(name.to_string()))?;
     let class = class.map(|class| width(measure, class)).transpose()?;
-    Ok(Term { measure, class })
+    Ok(Criterion { measure, class })
 }
 
 /// Times have a width in `us`, `ms` or `s`; everything else a plain number.

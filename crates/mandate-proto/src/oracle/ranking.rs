@@ -3,7 +3,8 @@
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::{Measure, Measured, NoScore, Oracle, Standing, View};
+use super::{Measure, Measured, NoScore, Oracle, View};
+use crate::election::Candidacy;
 use crate::identity::MemberId;
 use crate::score::Score;
 
@@ -24,7 +25,7 @@ pub struct Candidate {
     /// What it measured of itself, and its score; `None` if it is no candidate.
     pub measured: Option<Measured>,
     /// What became of it.
-    pub outcome: Outcome,
+    pub outcome: CandidateOutcome,
 }
 
 impl Candidate {
@@ -41,7 +42,7 @@ impl Candidate {
 
 /// What became of a candidate.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub enum CandidateOutcome {
     /// It wins: by what, over the second; `None` if there is no second.
     Wins(Option<Decided>),
     /// It loses to the winner: by what.
@@ -79,7 +80,7 @@ pub fn rank(oracle: &Oracle, views: &[View]) -> Ranking {
 /// Ranks members by what each said of itself.
 pub fn rank_standings(
     oracle: &Oracle,
-    standings: impl IntoIterator<Item = (MemberId, Standing)>,
+    standings: impl IntoIterator<Item = (MemberId, Candidacy)>,
 ) -> Ranking {
     let mut scored = Vec::new();
     let mut without = Vec::new();
@@ -96,8 +97,8 @@ pub fn rank_standings(
         let other = if place == 0 { scored.get(1) } else { scored.get(place) };
         let decided = other.map(|other| decided(oracle, &scored[0], other));
         match decided {
-            Some(decided) if place > 0 => Outcome::Loses(decided),
-            decided => Outcome::Wins(decided),
+            Some(decided) if place > 0 => CandidateOutcome::Loses(decided),
+            decided => CandidateOutcome::Wins(decided),
         }
     };
     let ranked = scored.iter().enumerate().map(|(place, (measured, id))| Candidate {
@@ -108,7 +109,7 @@ pub fn rank_standings(
     let unranked = without.into_iter().map(|(id, reason)| Candidate {
         id,
         measured: None,
-        outcome: Outcome::NotEligible(reason),
+        outcome: CandidateOutcome::NotEligible(reason),
     });
     Ranking { winner, candidates: ranked.chain(unranked).collect() }
 }

@@ -140,15 +140,32 @@ fn what_is_no_oracle_says_what_is_wrong_and_what_to_write() {
 fn no_value_and_no_class_makes_a_score_that_cannot_be_compared() {
     let mut view = view([Some(1.0); 4]);
     for value in [1e308, -1e308, f64::MAX, f64::MIN, 5e-324] {
-        view.application = Some(value);
+        view.application = Score::new(&[value]).ok();
         for text in ["application", "application/0.01", "application/1e-300", "application/1e300"] {
             assert!(oracle(text).measure(&view).is_ok(), "{value} by {text}");
         }
     }
     for class in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        let term = Term { measure: Measure::History, class: Some(class) };
+        let term = Criterion { measure: Measure::History, class: Some(class) };
         assert_eq!(Oracle::new(vec![term]), Err(InvalidOracle::UnsoundClass("history")));
     }
+}
+
+#[test]
+fn an_application_may_say_a_whole_score_and_its_components_stand_where_they_are_named() {
+    let view = |components: &[f64]| {
+        let mut view = view([Some(1.0); 4]);
+        (view.history, view.application) = (Some(5), Score::new(components).ok());
+        view
+    };
+    let oracle = oracle("application, history, application/10");
+    let measured = oracle.measure(&view(&[1.0, 27.0])).unwrap();
+    assert_eq!(measured.values.components(), [1.0, 5.0, 27.0]);
+    assert_eq!(measured.score.components(), [1.0, 5.0, 20.0]);
+    let better = oracle.measure(&view(&[1.0, 31.0])).unwrap();
+    assert_eq!(better.score.decided_against(&measured.score), Some(2));
+    let unknown = Err(NoScore::Unknown(Measure::Application));
+    assert_eq!(oracle.measure(&view(&[1.0])), unknown, "the second is not known");
 }
 
 #[test]
@@ -174,15 +191,15 @@ fn a_ranking_says_what_decided() {
     let outcomes: Vec<_> = ranking.candidates.iter().map(|c| (c.id, c.outcome.clone())).collect();
     let by_history = Decided::Term { measure: Measure::History, winner: 9.0, other: 5.0 };
     let expected = vec![
-        (p(3), Outcome::Wins(Some(by_history))),
-        (p(2), Outcome::Loses(by_history)),
-        (p(1), Outcome::Loses(by_history)),
-        (p(4), Outcome::NotEligible(NoScore::Never)),
+        (p(3), CandidateOutcome::Wins(Some(by_history))),
+        (p(2), CandidateOutcome::Loses(by_history)),
+        (p(1), CandidateOutcome::Loses(by_history)),
+        (p(4), CandidateOutcome::NotEligible(NoScore::Never)),
     ];
     assert_eq!(outcomes, expected);
     let ranking = rank(&oracle("constant"), &views);
     let by_id = Decided::Id { winner: p(3), other: p(2) };
-    assert_eq!(ranking.candidates[0].outcome, Outcome::Wins(Some(by_id)));
+    assert_eq!(ranking.candidates[0].outcome, CandidateOutcome::Wins(Some(by_id)));
 }
 
 #[test]
@@ -193,7 +210,7 @@ fn what_is_unknown_is_worse_than_anything_known_where_that_is_allowed() {
         let mut view = view([Some(1.0), Some(2.0), Some(3.0), Some(4.0)]);
         let unknown = oracle.measure_with(&view, lenient).unwrap();
         view.history = Some(0);
-        view.application = Some(-1e300);
+        view.application = Score::new(&[-1e300]).ok();
         let known = oracle.measure(&view).unwrap();
         assert!(known.score > unknown.score, "{text}: {known:?} {unknown:?}");
     }

@@ -5,8 +5,10 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::latency::{Latencies, Peer};
-use super::{Measure, NoScore, quorum, turns_between};
+use super::{Measure, NoScore, turns_between};
+use crate::election::quorum;
 use crate::identity::MemberId;
+use crate::score::Score;
 
 /// Why scores are asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,8 +55,8 @@ pub struct View {
     pub history: Option<u64>,
     /// What the operator gave it.
     pub preference: Preference,
-    /// What the application says.
-    pub application: Option<f64>,
+    /// What the application says: a component for each time that the oracle names it.
+    pub application: Option<Score>,
 }
 
 impl View {
@@ -109,8 +111,8 @@ impl View {
         Ok(())
     }
 
-    /// What `measure` reads for this member.
-    pub(super) fn measure(&self, measure: Measure) -> Result<f64, NoScore> {
+    /// What `measure` reads for this member. Of the application's score, component `told` is next.
+    pub(super) fn measure(&self, measure: Measure, told: usize) -> Result<f64, NoScore> {
         let unknown = NoScore::Unknown(measure);
         let latencies = || {
             let own = self.requests_at(self.me);
@@ -129,7 +131,8 @@ impl View {
             },
             Measure::Constant => Ok(0.0),
             Measure::Application => {
-                self.application.filter(|score| score.is_finite()).ok_or(unknown)
+                let said = self.application.as_ref().map(Score::components).unwrap_or_default();
+                said.get(told).copied().ok_or(unknown)
             }
         }
     }

@@ -30,6 +30,9 @@
 //! # Where the paper is silent
 //!
 //! - A proposal of an older epoch is answered, but does not count as having proposed in this one.
+//! - A member that proposes again what is known already has not heard everybody: it is answered, unless it was sent something
+//!   within the last T. Otherwise it would wait for the others' next retry, up to 64 T, although both hear each other. The
+//!   pause keeps two members from answering each other's answers.
 //! - The pause before a retry doubles up to a bound, with [`Rules::PAPER`] as well.
 //! - A member without a score (see [`NoScore`]) takes part, so that there
 //!   is a quorum, but proposes nobody until it hears of a candidate. An election without any
@@ -51,9 +54,10 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::election::{Candidacy, quorum};
 use crate::identity::{MemberId, Term};
 use crate::machine::{self, Effects, Machine};
-use crate::oracle::{Measure, Measured, NoScore, Standing, quorum};
+use crate::oracle::{Measure, Measured, NoScore};
 use crate::score::Score;
 use crate::time::Instant;
 use crate::timer::{TimerKey, Timers};
@@ -79,7 +83,7 @@ pub enum Message {
         /// Which.
         epoch: Term,
         /// What the sender is worth itself, or why it is no candidate.
-        own: Standing,
+        own: Candidacy,
         /// The greatest proposal it knows of.
         best: Option<Proposal>,
     },
@@ -109,7 +113,7 @@ pub enum Input {
         leader: MemberId,
     },
     /// What this member is worth from now on, or why it is no candidate (`get-score`).
-    Scored(Standing),
+    Scored(Candidacy),
     /// A member is suspected to be down, or is not any more.
     Suspected {
         /// Who.
@@ -136,13 +140,13 @@ pub enum Event {
         /// Whom.
         leader: MemberId,
         /// What ended the election.
-        ended: Ended,
+        ended: SelectionEnd,
     },
 }
 
 /// What ended an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum SelectionEnd {
     /// All members have proposed.
     Everyone,
     /// All members that are not suspected have proposed.
@@ -212,14 +216,16 @@ pub struct Selection {
     config: Config,
     epoch: Term,
     leader: Option<MemberId>,
-    score: Standing,
+    score: Candidacy,
     /// The score that we take part with in this epoch: it must not change while it lasts, or
     /// members that have concluded have another leader than those that have not.
-    own: Standing,
+    own: Candidacy,
     best: Option<Proposal>,
     /// What those are worth that have proposed in this epoch.
-    proposed: BTreeMap<MemberId, Standing>,
+    proposed: BTreeMap<MemberId, Candidacy>,
     votes: BTreeMap<MemberId, (Term, MemberId)>,
+    /// When each member was last sent our proposal of this epoch.
+    sent: BTreeMap<MemberId, Instant>,
     suspected: Vec<MemberId>,
     timers: Timers<2>,
     backoff: u32,
@@ -240,6 +246,7 @@ impl Selection {
             best: None,
             proposed: BTreeMap::new(),
             votes: BTreeMap::new(),
+            sent: BTreeMap::new(),
             suspected: Vec::new(),
             timers: Timers::default(),
             backoff: 1,
@@ -257,11 +264,11 @@ impl Selection {
     }
 
     /// What the members said of themselves that have proposed in this epoch.
-    pub fn proposed(&self) -> &BTreeMap<MemberId, Standing> {
+    pub fn proposed(&self) -> &BTreeMap<MemberId, Candidacy> {
         &self.proposed
     }
 
-    fn proposal_of(&self, standing: Standing) -> Option<Proposal> {
+    fn proposal_of(&self, standing: Candidacy) -> Option<Proposal> {
         standing.ok().map(|Measured { score, .. }| Proposal { score, id: self.config.me })
     }
 
@@ -290,7 +297,7 @@ impl Selection {
         self.votes.clear();
         self.timers.clear(Timer::Election);
         self.start_retry(now);
-        self.broadcast(effects);
+        self.broadcast(now, effects);
         self.count(self.config.me, self.own, now, effects);
     }
 
@@ -304,7 +311,7 @@ impl Selection {
         &mut self,
         from: MemberId,
         epoch: Term,
-        own: Standing,
+        own: Candidacy,
         best: Option<Proposal>,
         now: Instant,
         effects: &mut Effects<Effect>,
@@ -317,12 +324,12 @@ impl Selection {
         let best = best.filter(|proposal| self.is_member(proposal.id));
         if epoch > self.epoch {
             self.start_epoch(epoch, best, now, effects);
-        } else if epoch < self.epoch || best < self.best {
-            let message = self.proposal();
-            effects.push(Effect::Send { to: from, message });
-        } else if best > self.best {
+        } else if epoch == self.epoch && best > self.best {
             self.best = best;
-            self.broadcast(effects);
+            self.broadcast(now, effects);
+        } else if epoch < self.epoch || best < self.best || self.was_silent_to(from, now) {
+            self.sent.insert(from, now);
+            effects.push(Effect::Send { to: from, message: self.proposal() });
         }
         if epoch == self.epoch {
             self.count(from, own, now, effects);
@@ -347,7 +354,7 @@ impl Selection {
         let led = self.votes.get(&leader) == Some(&(epoch, leader));
         if led && agreeing >= quorum(self.config.members.len()) {
             self.epoch = epoch;
-            self.conclude(leader, Ended::Votes, effects);
+            self.conclude(leader, SelectionEnd::Votes, effects);
         } else if !self.config.rules.voters_abstain {
             // Lines 64 and 65.
             self.end_or_wait(now, effects);
@@ -358,7 +365,7 @@ impl Selection {
     fn count(
         &mut self,
         from: MemberId,
-        own: Standing,
+        own: Candidacy,
         now: Instant,
         effects: &mut Effects<Effect>,
     ) {
@@ -397,8 +404,8 @@ impl Selection {
         let all_suspected =
             members.iter().filter(missing).all(|member| self.suspected.contains(member));
         let ended = match unheard {
-            0 => Ended::Everyone,
-            _ if self.config.rules.end_early && all_suspected => Ended::Unsuspected,
+            0 => SelectionEnd::Everyone,
+            _ if self.config.rules.end_early && all_suspected => SelectionEnd::Unsuspected,
             _ => return,
         };
         if let Some(best) = self.best {
@@ -413,11 +420,12 @@ impl Selection {
         }
         self.epoch = epoch;
         self.leader = Some(leader);
+        self.sent.clear();
         self.timers = Timers::default();
         self.backoff = 1;
     }
 
-    fn conclude(&mut self, leader: MemberId, ended: Ended, effects: &mut Effects<Effect>) {
+    fn conclude(&mut self, leader: MemberId, ended: SelectionEnd, effects: &mut Effects<Effect>) {
         let epoch = self.epoch;
         self.follow(epoch, leader);
         effects.push(Effect::Tell(Event::Elected { epoch, leader, ended }));
@@ -427,8 +435,15 @@ impl Selection {
         Message::Propose { epoch: self.epoch, own: self.own, best: self.best }
     }
 
-    fn broadcast(&self, effects: &mut Effects<Effect>) {
+    fn broadcast(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        self.sent = self.config.members.iter().map(|member| (*member, now)).collect();
         effects.push(Effect::Broadcast(self.proposal()));
+    }
+
+    /// Whether we have sent a member nothing for T, so that a proposal of its which brings nothing new is no
+    /// answer to one of ours: it lacks what we propose.
+    fn was_silent_to(&self, member: MemberId, now: Instant) -> bool {
+        self.sent.get(&member).is_none_or(|sent| now >= *sent + self.config.timeout)
     }
 
     fn is_member(&self, id: MemberId) -> bool {
@@ -489,7 +504,7 @@ impl Machine for Selection {
         if self.timers.expired(Timer::Election, now).is_some()
             && let Some(best) = self.best
         {
-            self.conclude(best.id, Ended::Timeout, effects);
+            self.conclude(best.id, SelectionEnd::Timeout, effects);
         }
         // Lines 20 to 25.
         if self.timers.expired(Timer::Retry, now).is_some() {
@@ -500,7 +515,7 @@ impl Machine for Selection {
                 self.own = self.score;
                 self.best = self.proposal_of(self.own);
             }
-            self.broadcast(effects);
+            self.broadcast(now, effects);
             self.count(self.config.me, self.own, now, effects);
         }
     }

@@ -1,8 +1,8 @@
 //! What becomes of statements.
 
-use super::interface::{Effect, Event, RequestId};
-use super::lane::Flight;
-use super::statement::{Answer, Outcome, Statement};
+use super::interface::{Effect, Event, StatementId};
+use super::request_slot::Flight;
+use super::statement::{DatabaseAnswer, Statement, StatementOutcome};
 use super::{Fx, Loss, Member, Part, Which};
 use crate::identity::Term;
 use crate::time::Instant;
@@ -10,8 +10,8 @@ use crate::time::Instant;
 impl Member {
     pub(super) fn answered(
         &mut self,
-        id: RequestId,
-        outcome: Outcome,
+        id: StatementId,
+        outcome: StatementOutcome,
         now: Instant,
         effects: &mut Fx,
     ) {
@@ -24,9 +24,9 @@ impl Member {
             return;
         };
         let understood = match outcome {
-            Outcome::Failed => return self.failed(which, false, now, effects),
-            Outcome::Unknown => return self.failed(which, true, now, effects),
-            Outcome::Answered(answer) => match which {
+            StatementOutcome::Failed => return self.failed(which, false, now, effects),
+            StatementOutcome::Unknown => return self.failed(which, true, now, effects),
+            StatementOutcome::Answered(answer) => match which {
                 Which::Control => self.control_answered(flight, answer, now, effects),
                 Which::Chores => self.chore_done(flight.statement, answer, now, effects),
             },
@@ -76,23 +76,27 @@ impl Member {
     fn control_answered(
         &mut self,
         flight: Flight,
-        answer: Answer,
+        answer: DatabaseAnswer,
         now: Instant,
         effects: &mut Fx,
     ) -> bool {
         let Flight { statement, sent, .. } = flight;
         let (changed, row) = match (&statement, answer) {
-            (Statement::Leave { .. }, Answer::Written(_)) => {
+            (Statement::Leave { .. }, DatabaseAnswer::Written(_)) => {
                 self.left(effects);
                 return true;
             }
-            (Statement::Join { .. }, Answer::Joined { incarnation, row }) => {
+            (Statement::Join { .. }, DatabaseAnswer::Joined { incarnation, row, value }) => {
+                self.values.see(value);
                 self.see(row, now, effects);
                 self.joined(incarnation, now, effects);
                 return true;
             }
             (Statement::Join { .. } | Statement::Leave { .. }, _) => return false,
-            (_, Answer::Control { changed, row }) => (changed, row),
+            (_, DatabaseAnswer::Control { changed, row, value }) => {
+                self.values.see(value);
+                (changed, row)
+            }
             _ => return false,
         };
         // Refused, and yet the row stands as we said: the read was of a moment before. Not at once again.
@@ -109,7 +113,8 @@ impl Member {
                 self.next_heartbeat = sent + self.watch.round(&self.config);
             }
             Statement::Heartbeat { .. } => self.evicted(now, effects),
-            Statement::Renew { was, publish, .. } if changed && self.holds(was.term) => {
+            Statement::Renew { was, publish, value, .. } if changed && self.holds(was.term) => {
+                self.values.written(was.term, value.as_ref());
                 self.grant(sent, publish.lease, now, effects);
             }
             Statement::Takeover { publish, .. } if changed => {

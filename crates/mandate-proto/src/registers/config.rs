@@ -2,10 +2,11 @@
 
 use core::time::Duration;
 
-use super::lane::{MAX_PATIENCE, MAX_PAUSE};
+use super::request_slot::{MAX_PATIENCE, MAX_PAUSE};
 use super::statement::{MAX_SUCCESSORS, Published};
 use crate::identity::MemberId;
 use crate::oracle::{Oracle, Preference};
+use crate::value::Value;
 
 /// The most members of a group: what a leader remembers is bounded by it (about 100 bytes a member).
 pub const MAX_MEMBERS: usize = 20_000;
@@ -21,7 +22,7 @@ pub const MAX_LEASE: Duration = Duration::from_secs(86_400);
 
 /// What a leader may rely on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Guarantee {
+pub enum SqlGuarantee {
     /// One leader per term: whoever checks terms is safe. Nothing is assumed of time.
     Fenced,
     /// Besides, at any instant at most one member's mandate holds. Assumed: steady clocks that count
@@ -48,7 +49,7 @@ pub enum Part {
 pub struct Config {
     pub(super) me: MemberId,
     pub(super) part: Part,
-    pub(super) guarantee: Guarantee,
+    pub(super) guarantee: SqlGuarantee,
     pub(super) round: Duration,
     pub(super) max_round: Duration,
     pub(super) step: Duration,
@@ -62,6 +63,7 @@ pub struct Config {
     pub(super) roles: u32,
     pub(super) oracle: Oracle,
     pub(super) preference: Preference,
+    pub(super) value: Option<Value>,
 }
 
 /// Why a configuration was refused. Nothing was changed.
@@ -124,7 +126,7 @@ impl Config {
         Config {
             me,
             part: Part::Candidate,
-            guarantee: Guarantee::Leased,
+            guarantee: SqlGuarantee::Leased,
             round,
             max_round: round.saturating_mul(8),
             step: round / 40,
@@ -138,6 +140,7 @@ impl Config {
             roles: 0,
             oracle: Oracle::constant(),
             preference: Preference::default(),
+            value: None,
         }
         .checked()
     }
@@ -170,9 +173,9 @@ impl Config {
         self
     }
 
-    /// What leaders may rely on; default: [`Guarantee::Leased`].
+    /// What leaders may rely on; default: [`SqlGuarantee::Leased`].
     #[must_use]
-    pub fn with_guarantee(mut self, guarantee: Guarantee) -> Self {
+    pub fn with_guarantee(mut self, guarantee: SqlGuarantee) -> Self {
         self.guarantee = guarantee;
         self
     }
@@ -250,6 +253,18 @@ impl Config {
         self
     }
 
+    /// Publishes this with every term of this member, from its first moment on.
+    #[must_use]
+    pub fn with_value(mut self, value: Option<Value>) -> Self {
+        self.value = value;
+        self
+    }
+
+    /// What is published with every term of this member.
+    pub fn value(&self) -> Option<&Value> {
+        self.value.as_ref()
+    }
+
     fn checked(self) -> Result<Self, InvalidConfig> {
         let Config { round, max_round: max, lease_per_mille, renewals, .. } = self;
         if round < MIN_ROUND || max < round {
@@ -301,7 +316,7 @@ impl Config {
     }
 
     /// What leaders may rely on.
-    pub fn guarantee(&self) -> Guarantee {
+    pub fn guarantee(&self) -> SqlGuarantee {
         self.guarantee
     }
 

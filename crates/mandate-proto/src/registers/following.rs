@@ -1,12 +1,12 @@
 //! Joining, beating, watching, taking over.
 
-use super::config::{Config, Guarantee, MAX_LEASE, Part};
+use super::config::{Config, MAX_LEASE, Part, SqlGuarantee};
 use super::interface::{Effect, Event, Loss, Reason, Reign};
-use super::statement::{Control, Holder, Incarnation, PROTOCOL, Published, Statement};
+use super::statement::{ControlState, Holder, PROTOCOL, Published, Statement, StayId};
 use super::{Claim, Fx, Leading, Leaving, Member, Owed, Step};
+use crate::election::{Candidacy, Figures};
 use crate::identity::Term;
-use crate::oracle::{Leniency, Standing, View};
-use crate::pole::member::Figures;
+use crate::oracle::{Leniency, View};
 use crate::score::Score;
 use crate::time::Instant;
 use core::time::Duration;
@@ -18,7 +18,7 @@ impl Member {
     }
 
     pub(super) fn is_leased(&self) -> bool {
-        self.config.guarantee == Guarantee::Leased
+        self.config.guarantee == SqlGuarantee::Leased
     }
 
     pub(super) fn next_as_follower(&self) -> Option<(Instant, Step)> {
@@ -51,7 +51,7 @@ impl Member {
         let join = (self.next_join, Step::Join);
         match (self.watch.differs(&self.config), self.watch.leader_until(&self.config)) {
             (None, _) => join,
-            (Some((_, Guarantee::Leased)), Some((_, _, until))) if until <= look.0 => {
+            (Some((_, SqlGuarantee::Leased)), Some((_, _, until))) if until <= look.0 => {
                 (self.next_join.max(until), Step::Join)
             }
             (Some(_), _) => look,
@@ -82,7 +82,7 @@ impl Member {
                 (seen.since, Reason::Lapsed)
             }
             // It counts on no lease, so that none can run out, and we would rely on being alone.
-            Some(_) if self.is_leased() && row.published.guarantee == Guarantee::Fenced => {
+            Some(_) if self.is_leased() && row.published.guarantee == SqlGuarantee::Fenced => {
                 return None;
             }
             Some(_) => {
@@ -126,11 +126,12 @@ impl Member {
         let (lease, guarantee) = (self.config.lease(round), self.config.guarantee);
         let publish = Published { successors: others.collect(), round, lease, guarantee };
         let (me, was, of) = (self.me()?, row.version, row.leader);
-        Some(Statement::Takeover { me, was, of, term, reason, publish })
+        let value = self.config.value.clone();
+        Some(Statement::Takeover { me, was, of, term, reason, publish, value })
     }
 
     /// We are in the group.
-    pub(super) fn joined(&mut self, incarnation: Incarnation, now: Instant, effects: &mut Fx) {
+    pub(super) fn joined(&mut self, incarnation: StayId, now: Instant, effects: &mut Fx) {
         self.incarnation = Some(incarnation);
         effects.push(Effect::Tell(Event::Joined { incarnation }));
         // Members that started together need not beat together.
@@ -147,7 +148,7 @@ impl Member {
         }
     }
 
-    pub(super) fn joined_elsewhere(&mut self, incarnation: Option<Incarnation>, effects: &mut Fx) {
+    pub(super) fn joined_elsewhere(&mut self, incarnation: Option<StayId>, effects: &mut Fx) {
         if self.config.part == Part::Role && self.incarnation != incarnation {
             self.give_back(Reason::Resigned, effects);
             self.incarnation = incarnation;
@@ -168,7 +169,7 @@ impl Member {
     }
 
     /// Sees a control row that an answer showed.
-    pub(super) fn see(&mut self, row: Control, now: Instant, effects: &mut Fx) {
+    pub(super) fn see(&mut self, row: ControlState, now: Instant, effects: &mut Fx) {
         let published = &row.published;
         let is_foreign =
             row.protocol != PROTOCOL || published.lease > MAX_LEASE || published.round > MAX_LEASE;
@@ -203,8 +204,8 @@ impl Member {
         self.check_claim(&row, news.went_back, now, effects);
     }
 
-    fn tell_news(&self, before: Option<Control>, row: &Control, effects: &mut Fx) {
-        let reign = |row: &Control| (row.version.term, row.leader);
+    fn tell_news(&self, before: Option<ControlState>, row: &ControlState, effects: &mut Fx) {
+        let reign = |row: &ControlState| (row.version.term, row.leader);
         let former = before.and_then(|before| before.leader).map(|leader| leader.member);
         let is_new = match &before {
             Some(before) => reign(before) != reign(row),
@@ -222,7 +223,7 @@ impl Member {
     }
 
     /// What the row says of a term that we hold, or might.
-    fn check_claim(&mut self, row: &Control, went_back: bool, now: Instant, effects: &mut Fx) {
+    fn check_claim(&mut self, row: &ControlState, went_back: bool, now: Instant, effects: &mut Fx) {
         if self
             .owed
             .is_some_and(|owed| row.leader != Some(owed.me) || row.version.term != owed.term)
@@ -278,14 +279,14 @@ impl Member {
     }
 
     /// Whether the leader before has handed over to this member.
-    fn is_named(&self, row: &Control) -> bool {
+    fn is_named(&self, row: &ControlState) -> bool {
         row.leader.is_none()
             && row.reason == Reason::Transferred
             && row.published.successors.rank_of(self.config.me) == Some(0)
     }
 
     /// Whether its leader has hardly begun, and nobody is named to follow.
-    fn is_young(&self, row: &Control) -> bool {
+    fn is_young(&self, row: &ControlState) -> bool {
         let first_round = row.version.beat < u64::from(self.config.renewals);
         row.leader.is_some() && row.published.successors.is_empty() && first_round
     }
@@ -332,7 +333,7 @@ pub(super) fn view(config: &Config, figures: &Figures) -> View {
 }
 
 /// What the application's figures are worth.
-pub(super) fn standing(config: &Config, figures: &Figures) -> Standing {
+pub(super) fn standing(config: &Config, figures: &Figures) -> Candidacy {
     // Better a leader of unknown worth than none.
     let leniency = Leniency { unheard: true, unknown: true };
     config.oracle.measure_with(&view(config, figures), leniency)

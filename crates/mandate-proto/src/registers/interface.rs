@@ -2,16 +2,17 @@
 
 use core::time::Duration;
 
-use super::Guarantee;
-use super::statement::{Incarnation, Outcome, Statement, Version};
+use super::SqlGuarantee;
+use super::statement::{Statement, StatementOutcome, StayId, Version};
+use crate::election::{Figures, NoTransfer, State};
 use crate::identity::{MemberId, Term};
-use crate::pole::member::{Figures, NoTransfer, State};
+use crate::value::Value;
 
 /// Names a statement under way; rises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RequestId(pub(super) u64);
+pub struct StatementId(pub(super) u64);
 
-impl RequestId {
+impl StatementId {
     /// Its number.
     pub const fn get(self) -> u64 {
         self.0
@@ -25,9 +26,9 @@ pub enum Input {
     /// A statement has come to an end.
     Answered {
         /// Which.
-        id: RequestId,
+        id: StatementId,
         /// How.
-        outcome: Outcome,
+        outcome: StatementOutcome,
     },
     /// The control row may have changed: a notification, where the database has them.
     RowChanged,
@@ -39,6 +40,8 @@ pub enum Input {
     },
     /// What the application knows, from now on.
     Figures(Figures),
+    /// Publish a value with the term that this member holds. Ignored if it holds none.
+    Publish(Value),
     /// Give leadership up, and leave it to the others.
     Resign,
     /// Hand leadership over.
@@ -49,7 +52,7 @@ pub enum Input {
     /// Give leadership up, and leave the group.
     Leave,
     /// Roles only: under which incarnation this process is in the group now, if it is.
-    Joined(Option<Incarnation>),
+    Joined(Option<StayId>),
 }
 
 /// What a member asks for.
@@ -58,14 +61,14 @@ pub enum Effect {
     /// Carry a statement out, and say what became of it. Several may be under way at once.
     Execute {
         /// Its name.
-        id: RequestId,
+        id: StatementId,
         /// The statement.
         statement: Statement,
     },
     /// Nobody waits for this one any more: cancel it or drop its connection, lest it pile up.
     Abandon {
         /// Its name.
-        id: RequestId,
+        id: StatementId,
     },
     /// Tell the application.
     Tell(Event),
@@ -117,10 +120,19 @@ pub struct Reign {
 }
 
 /// What the application is told.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Who leads has changed, as far as this member can be sure.
     Changed(State),
+    /// The leader has published this with its term, as the control row shows; gone when who leads changes.
+    Published {
+        /// Who leads.
+        leader: MemberId,
+        /// In which term.
+        term: Term,
+        /// What it has published.
+        value: Value,
+    },
     /// The control row shows another leader, or another term, than before.
     Reigned(Reign),
     /// This member does not hold this term any more, or did not come to hold it.
@@ -133,12 +145,12 @@ pub enum Event {
     /// This member is in the group.
     Joined {
         /// Under this number.
-        incarnation: Incarnation,
+        incarnation: StayId,
     },
     /// This member was evicted although it lives, and joins again.
     Evicted {
         /// What it was.
-        incarnation: Incarnation,
+        incarnation: StayId,
     },
     /// As the leader, this member evicted another, whose counter stood still.
     Removed {
@@ -151,8 +163,8 @@ pub enum Event {
         round: Duration,
     },
     /// The control row went back, or is gone: the database was restored from a backup, a standby took over that
-    /// lacked writes, or rows were removed. Terms given out since may be given out again, unless a member that saw them
-    /// lives. This member takes nothing over for the longest lease: what was lost may have been one.
+    /// lacked writes, or rows were removed. Terms given out since may be given out again, unless the history still has them or
+    /// the member that takes over has seen them. This member takes nothing over for the longest lease: what was lost may have been one.
     WentBack {
         /// What was last seen.
         from: Version,
@@ -170,7 +182,7 @@ pub enum Event {
         /// Who leads.
         leader: MemberId,
         /// What it relies on.
-        theirs: Guarantee,
+        theirs: SqlGuarantee,
     },
     /// The control row is of another version of the protocol. This member takes no part until it is not.
     Mismatched {

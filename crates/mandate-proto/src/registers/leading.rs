@@ -8,11 +8,11 @@ use super::interface::{Effect, Event, Loss, Reason};
 use super::pace::Pace;
 use super::roles::Spread;
 use super::roster::Roster;
-use super::statement::{Answer, Control, MemberRow, Published, Statement, Successors};
+use super::statement::{ControlState, DatabaseAnswer, MemberRow, Published, Statement, Successors};
 use super::{Chore, Fx, Leading, Member, Owed, Which};
+use crate::election::NoTransfer;
 use crate::identity::MemberId;
 use crate::machine::Effects;
-use crate::pole::member::NoTransfer;
 use crate::time::Instant;
 
 impl Leading {
@@ -63,7 +63,9 @@ impl Member {
         let claim = self.claim.as_mut()?;
         claim.sent(lease, &self.config, now);
         claim.next = now + pause;
-        Some(Statement::Renew { me: claim.me, was: claim.version, publish })
+        let (me, was) = (claim.me, claim.version);
+        let value = self.values.unwritten(was.term);
+        Some(Statement::Renew { me, was, publish, value })
     }
 
     /// A write of ours was acknowledged: what it is worth.
@@ -147,7 +149,7 @@ impl Member {
 
     /// Hands a role over to whom the leader of the group prefers. Once, unless it comes to nothing for as
     /// long as it takes to evict a member that is dead.
-    pub(super) fn heed_preference(&mut self, row: &Control, now: Instant, effects: &mut Fx) {
+    pub(super) fn heed_preference(&mut self, row: &ControlState, now: Instant, effects: &mut Fx) {
         let Some(claim) = self.claim.as_ref().filter(|claim| claim.held) else { return };
         let tenure = row.published.round.saturating_mul(self.config.missed + 2) * 2;
         let is_due = claim.preferred != row.preferred || now - claim.began >= tenure;
@@ -211,13 +213,15 @@ impl Member {
     pub(super) fn chore_done(
         &mut self,
         statement: Statement,
-        answer: Answer,
+        answer: DatabaseAnswer,
         now: Instant,
         effects: &mut Fx,
     ) -> bool {
         match (statement, answer) {
-            (Statement::Sweep { .. }, Answer::Members(rows)) => self.swept(rows, now, effects),
-            (Statement::Evict { holder, .. }, Answer::Written(changed)) => {
+            (Statement::Sweep { .. }, DatabaseAnswer::Members(rows)) => {
+                self.swept(rows, now, effects)
+            }
+            (Statement::Evict { holder, .. }, DatabaseAnswer::Written(changed)) => {
                 self.leading.roster.due.pop_front();
                 if changed {
                     self.leading.roster.removed(holder);
@@ -225,11 +229,11 @@ impl Member {
                     self.plan(effects);
                 }
             }
-            (Statement::ReadRoles, Answer::Roles(roles)) => {
+            (Statement::ReadRoles, DatabaseAnswer::Roles(roles)) => {
                 self.leading.spread.read(roles);
                 self.plan(effects);
             }
-            (Statement::Prefer { changes, .. }, Answer::Written(changed)) => {
+            (Statement::Prefer { changes, .. }, DatabaseAnswer::Written(changed)) => {
                 // Refused: another leads the group, and the next renewal will say so.
                 if changed {
                     self.leading.spread.wrote(&changes);

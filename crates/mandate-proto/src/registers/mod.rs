@@ -52,10 +52,10 @@
 //!
 //! # Guarantees
 //!
-//! - [`Guarantee::Fenced`]: one leader per term, and terms rise. Assumed: the database keeps what it has
+//! - [`SqlGuarantee::Fenced`]: one leader per term, and terms rise. Assumed: the database keeps what it has
 //!   acknowledged. A backup put back, or a standby promoted without what the primary acknowledged, may
-//!   give terms out again that no living member saw.
-//! - [`Guarantee::Leased`]: besides, at any instant at most one [`mandate`](Member::mandate) holds. Assumed
+//!   give terms out again that its history lacks and that the member which takes over has not seen.
+//! - [`SqlGuarantee::Leased`]: besides, at any instant at most one [`mandate`](Member::mandate) holds. Assumed
 //!   besides: clocks that count suspension, and whose rates are off by less than the allowance. A restored
 //!   database must come back no sooner than the longest lease after the last write that it lost: members that saw what was
 //!   lost wait for it (rule 11), but one that starts afterwards cannot know.
@@ -78,40 +78,43 @@ mod claim;
 mod config;
 mod following;
 mod interface;
-mod lane;
 mod leading;
 mod pace;
+mod request_slot;
 mod roles;
 mod roster;
 mod statement;
+mod values;
 mod watching;
 
 use alloc::boxed::Box;
 
 pub use config::{
-    Config, Guarantee, InvalidConfig, MAX_LEASE, MAX_MEMBERS, MAX_ROLES, MIN_ROUND, Part,
+    Config, InvalidConfig, MAX_LEASE, MAX_MEMBERS, MAX_ROLES, MIN_ROUND, Part, SqlGuarantee,
 };
-pub use interface::{Effect, Event, Input, Loss, Reason, Reign, RequestId};
+pub use interface::{Effect, Event, Input, Loss, Reason, Reign, StatementId};
 pub use roles::{ROLES_AT_ONCE, spread};
 pub use statement::{
-    Answer, Control, Holder, Incarnation, MAX_SUCCESSORS, MemberRow, Outcome, PROTOCOL, Published,
-    RoleId, Statement, Successors, Version,
+    ControlState, DatabaseAnswer, Holder, MAX_SUCCESSORS, MemberRow, PROTOCOL, Published,
+    Statement, StatementOutcome, StayId, Successors, Version,
 };
 
 use chance::Chance;
 use claim::Claim;
-use lane::{Flight, Lane};
 use pace::Pace;
+use request_slot::{Flight, RequestSlot};
 use roles::Spread;
 use roster::Roster;
+use values::Values;
 use watching::Watch;
 
+use crate::election::{Candidacy, Elector, Figures, Lease, NoTransfer, State};
 use crate::identity::{MemberId, Term};
 use crate::machine::{Effects, Machine};
-use crate::oracle::{Standing, View};
-use crate::pole::member::{Figures, State};
+use crate::oracle::View;
 use crate::score::Score;
 use crate::time::Instant;
+use crate::value::{NoPublish, Value};
 
 /// One member's part in an election on a database.
 #[derive(Clone, Debug)]
@@ -122,11 +125,11 @@ pub struct Member {
     score: Option<Score>,
     requests: u64,
     /// What decides who leads.
-    control: Lane,
+    control: RequestSlot,
     /// What the leader does besides.
-    chores: Lane,
+    chores: RequestSlot,
     /// Our number in the group, while we are in it.
-    incarnation: Option<Incarnation>,
+    incarnation: Option<StayId>,
     was_evicted: bool,
     next_join: Instant,
     next_heartbeat: Instant,
@@ -144,6 +147,7 @@ pub struct Member {
     abstains_until: Option<Instant>,
     leading: Box<Leading>,
     leaving: Option<Leaving>,
+    values: Values,
     told: State,
 }
 
@@ -182,7 +186,7 @@ enum Chore {
     Sweep,
 }
 
-/// What the control lane does next.
+/// What the control request slot does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Look,
@@ -203,8 +207,8 @@ impl Member {
             figures: Figures::default(),
             score: following::measure(&config, &Figures::default()),
             requests: 0,
-            control: Lane::default(),
-            chores: Lane::default(),
+            control: RequestSlot::default(),
+            chores: RequestSlot::default(),
             incarnation: None,
             was_evicted: false,
             next_join: now,
@@ -219,6 +223,7 @@ impl Member {
             abstains_until: None,
             leading: Box::new(leading),
             leaving: None,
+            values: Values::default(),
             told: State::Electing,
             config,
         };
@@ -232,8 +237,8 @@ impl Member {
         let claim = self.claim.as_ref().filter(|claim| claim.held)?;
         let term = claim.version.term;
         match self.config.guarantee {
-            Guarantee::Fenced => Some((term, None)),
-            Guarantee::Leased => {
+            SqlGuarantee::Fenced => Some((term, None)),
+            SqlGuarantee::Leased => {
                 let deadline = claim.deadline?;
                 (now < deadline).then_some((term, Some(deadline)))
             }
@@ -261,7 +266,7 @@ impl Member {
     }
 
     /// The control row as it was last seen.
-    pub fn row(&self) -> Option<&Control> {
+    pub fn row(&self) -> Option<&ControlState> {
         self.watch.row()
     }
 
@@ -282,12 +287,12 @@ impl Member {
     }
 
     /// What it is worth as a leader, or why it is no candidate.
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> Candidacy {
         following::standing(&self.config, &self.figures)
     }
 
     /// Its number in the group, while it is in it.
-    pub fn incarnation(&self) -> Option<Incarnation> {
+    pub fn incarnation(&self) -> Option<StayId> {
         self.incarnation
     }
 
@@ -300,10 +305,10 @@ impl Member {
         self.incarnation.map(|incarnation| Holder { member: self.config.me, incarnation })
     }
 
-    /// Asks the database for something on a free lane.
+    /// Asks the database for something on a free request slot.
     fn execute(&mut self, lane: Which, statement: Statement, now: Instant, effects: &mut Fx) {
         self.requests += 1;
-        let id = RequestId(self.requests);
+        let id = StatementId(self.requests);
         let lane = match lane {
             Which::Control => &mut self.control,
             Which::Chores => &mut self.chores,
@@ -331,7 +336,7 @@ impl Member {
         self.tell_state(now, effects);
     }
 
-    /// What the control lane is to do next, and when.
+    /// What the control request slot is to do next, and when.
     fn next_step(&self) -> Option<(Instant, Step)> {
         let (at, step) = match (self.leaving, &self.owed, &self.claim) {
             (Some(Leaving::Left), _, _) => return None,
@@ -362,17 +367,45 @@ impl Member {
         let state = self.state(now);
         if core::mem::replace(&mut self.told, state) != state {
             effects.push(Effect::Tell(Event::Changed(state)));
+            self.values.forget_told();
         }
+        self.tell_value(effects);
     }
 }
 
 type Fx = Effects<Effect>;
 
-/// Which lane.
+/// Which request slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Which {
     Control,
     Chores,
+}
+
+impl Elector for Member {
+    fn resign() -> Input {
+        Input::Resign
+    }
+
+    fn stop() -> Input {
+        Input::Leave
+    }
+
+    fn transfer(to: MemberId) -> Result<Input, NoTransfer> {
+        Ok(Input::Transfer { to })
+    }
+
+    fn figures(figures: Figures) -> Option<Input> {
+        Some(Input::Figures(figures))
+    }
+
+    fn publish(value: Value) -> Result<Input, NoPublish> {
+        Ok(Input::Publish(value))
+    }
+
+    fn held(&self, now: Instant) -> Option<Lease> {
+        self.mandate(now).map(|(term, until)| Lease::of_term(term, until))
+    }
 }
 
 impl Machine for Member {
@@ -390,6 +423,7 @@ impl Machine for Member {
                 self.figures = figures;
                 self.score = following::measure(&self.config, &figures);
             }
+            Input::Publish(value) => self.publish(value, now),
             Input::Resign => self.resign(now, effects),
             Input::Transfer { to } => self.transfer(to, now, effects),
             Input::Leave => self.begin_to_leave(effects),

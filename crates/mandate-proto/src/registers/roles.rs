@@ -13,7 +13,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use super::statement::RoleId;
+use crate::election::RoleId;
 use crate::identity::MemberId;
 
 /// How many preferences one statement changes at most.

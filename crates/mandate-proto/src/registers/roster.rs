@@ -179,13 +179,13 @@ fn is_better(score: &Score, than: &Score, threshold: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registers::statement::Incarnation;
+    use crate::registers::statement::StayId;
 
     const ROUND: Duration = Duration::from_secs(2);
     const ME: MemberId = MemberId::new(1);
 
     fn row(id: u32, counter: u64, score: f64) -> MemberRow {
-        let incarnation = Incarnation::new(u64::from(id));
+        let incarnation = StayId::new(u64::from(id));
         let holder = Holder { member: MemberId::new(id), incarnation };
         let score = Some(Score::new(&[score]).unwrap());
         MemberRow { holder, counter, score, was_evicted: false }
@@ -248,7 +248,7 @@ mod tests {
         let mut again = row(2, 0, 1.0);
         again.was_evicted = true;
         assert!(!roster.swept([again].into(), ME, (ROUND, 2), at(0)), "of another's reign");
-        again.holder.incarnation = Incarnation::new(9);
+        again.holder.incarnation = StayId::new(9);
         assert!(roster.swept([again].into(), ME, (ROUND, 2), at(2000)));
         assert!(!roster.swept([again].into(), ME, (ROUND, 2), at(4000)));
     }
@@ -269,7 +269,7 @@ mod tests {
         let none = Successors::default();
         assert_eq!(ids(successors(&[9.0, 1.0, 5.0, 1.0], &none)), [3, 2, 4], "and never itself");
         let mut again = row(2, 1, 1.0);
-        again.holder.incarnation = Incarnation::new(9);
+        again.holder.incarnation = StayId::new(9);
         let mut roster = Roster::default();
         for counter in 0..2 {
             let rows = [row(1, counter, 1.0), MemberRow { counter, ..again }, row(3, counter, 1.0)];

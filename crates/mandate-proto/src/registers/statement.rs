@@ -14,9 +14,11 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
-use super::{Guarantee, Reason};
+use super::{Reason, SqlGuarantee};
+use crate::election::RoleId;
 use crate::identity::{MemberId, Term};
 use crate::score::Score;
+use crate::value::Value;
 
 /// What this protocol is called in the control row. A row with another number is not touched.
 pub const PROTOCOL: u16 = 1;
@@ -29,12 +31,12 @@ pub const MAX_SUCCESSORS: usize = 3;
 /// gave before. It tells the lives of a process apart, and says who has been there for longest. (The
 /// paper's process id, section 3.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Incarnation(u64);
+pub struct StayId(u64);
 
-impl Incarnation {
+impl StayId {
     /// The stay with this number.
     pub const fn new(number: u64) -> Self {
-        Incarnation(number)
+        StayId(number)
     }
 
     /// Its number.
@@ -43,7 +45,7 @@ impl Incarnation {
     }
 }
 
-impl fmt::Display for Incarnation {
+impl fmt::Display for StayId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
     }
@@ -55,7 +57,7 @@ pub struct Holder {
     /// The member.
     pub member: MemberId,
     /// Which of its stays.
-    pub incarnation: Incarnation,
+    pub incarnation: StayId,
 }
 
 /// Which state of the control row is meant. Every write makes a higher one: a new leader a higher term,
@@ -126,13 +128,13 @@ pub struct Published {
     /// How long this state of the row must have stood still before anyone else takes over.
     pub lease: Duration,
     /// What the leader relies on. Watchers go by this, and not by what they would rely on themselves. A row that does not
-    /// say so, of a version of this program that did not write it, counts as [`Guarantee::Leased`].
-    pub guarantee: Guarantee,
+    /// say so, of a version of this program that did not write it, counts as [`SqlGuarantee::Leased`].
+    pub guarantee: SqlGuarantee,
 }
 
 /// The control row of a group or of a role: the paper's register VARS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Control {
+pub struct ControlState {
     /// [`PROTOCOL`].
     pub protocol: u16,
     /// Which state this is.
@@ -161,22 +163,6 @@ pub struct MemberRow {
     /// paper's evict flag, section 4.3; in the member's own row, so that only leaders write the
     /// control row.)
     pub was_evicted: bool,
-}
-
-/// A role of the group, by its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RoleId(u32);
-
-impl RoleId {
-    /// The role with this number.
-    pub const fn new(number: u32) -> Self {
-        RoleId(number)
-    }
-
-    /// Its number.
-    pub const fn get(self) -> u32 {
-        self.0
-    }
 }
 
 /// What is asked of the database. All conditions and changes of one statement take effect at one instant.
@@ -217,6 +203,8 @@ pub enum Statement {
         was: Version,
         /// What is said with it.
         publish: Published,
+        /// A value that the row does not have yet, with the term; without one, what is there stays.
+        value: Option<Value>,
     },
     /// Control row, `where version is was and leader is of`: this term, beat 0, leader me. Durable. (A
     /// history of terms is a row more in the same batch.)
@@ -233,6 +221,8 @@ pub enum Statement {
         reason: Reason,
         /// What is said with it.
         publish: Published,
+        /// What the new leader publishes with its term; without, what is there stays, and is of an earlier one.
+        value: Option<Value>,
     },
     /// Control row, `where version is was and leader is me`: beat + 1, no leader. Durable.
     Vacate {
@@ -287,20 +277,24 @@ impl Statement {
 
 /// What the database said.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub enum DatabaseAnswer {
     /// To statements about the control row and the own row.
     Control {
         /// Whether the write found what it asked for, and changed a row. (False for a plain read.)
         changed: bool,
         /// The control row, read after the write; `None` if there is none yet.
-        row: Option<Control>,
+        row: Option<ControlState>,
+        /// The value in it, and the term in which that was published: an earlier one perhaps.
+        value: Option<(Term, Value)>,
     },
     /// To [`Statement::Join`].
     Joined {
         /// The number given.
-        incarnation: Incarnation,
+        incarnation: StayId,
         /// The control row, read after the write.
-        row: Control,
+        row: ControlState,
+        /// The value in it, and the term in which that was published: an earlier one perhaps.
+        value: Option<(Term, Value)>,
     },
     /// To [`Statement::Sweep`].
     Members(Vec<MemberRow>),
@@ -312,9 +306,9 @@ pub enum Answer {
 
 /// What became of a statement.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub enum StatementOutcome {
     /// It was carried out.
-    Answered(Answer),
+    Answered(DatabaseAnswer),
     /// It certainly was not: the database refused it (a lock timeout, a serialization failure, no
     /// connection to begin with).
     Failed,

@@ -4,9 +4,9 @@
 //! it may be a lease that its leader still counts on, also one that this member never saw. So who sees that a row is gone,
 //! went back, or was made again takes nothing over for the longest lease, whatever the row says.
 
-use super::config::{Config, Guarantee, MIN_ROUND};
+use super::config::{Config, MIN_ROUND, SqlGuarantee};
 use super::interface::Reason;
-use super::statement::{Control, Holder, Version};
+use super::statement::{ControlState, Holder, Version};
 use crate::identity::{MemberId, Term};
 use crate::time::Instant;
 use core::time::Duration;
@@ -41,7 +41,7 @@ struct Lost {
     until: Instant,
     /// It went back from this. When that is there again, or what came of it, nothing was lost: an answer was stale. Not by
     /// its version alone: another leader may have come to the same term.
-    from: Option<Control>,
+    from: Option<ControlState>,
 }
 
 /// Its last write may be seen after the hint, and one more that was under way. A leader that writes on has
@@ -50,7 +50,7 @@ const LAST_WRITES: u32 = 2;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
-    pub(super) row: Control,
+    pub(super) row: ControlState,
     /// When the answer arrived that showed this version first.
     pub(super) since: Instant,
     /// How much longer than others we wait for our turn: by chance.
@@ -63,7 +63,7 @@ pub(super) struct Seen {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct News {
     /// What was seen before.
-    pub(super) before: Option<Control>,
+    pub(super) before: Option<ControlState>,
     /// Whether it went back.
     pub(super) went_back: bool,
     /// Whether it was lost and made again, and this is the first that we see of it.
@@ -80,7 +80,7 @@ impl Gone {
 
 /// Whether the protocol's own writes lead from one state of the row to another. Within a term the leader renews, and may
 /// vacate the row; a term has no second leader.
-fn leads_to(before: &Control, row: &Control) -> bool {
+fn leads_to(before: &ControlState, row: &ControlState) -> bool {
     let is_vacated = row.leader.is_none() && row.version > before.version;
     match row.version.term == before.version.term {
         true => row.version >= before.version && (row.leader == before.leader || is_vacated),
@@ -89,12 +89,12 @@ fn leads_to(before: &Control, row: &Control) -> bool {
 }
 
 /// Whether the row was made in a group that is not new: it begins with a term that somebody has had.
-fn is_remade(row: &Control) -> bool {
+fn is_remade(row: &ControlState) -> bool {
     row.leader.is_none() && row.reason == Reason::First && row.version.term > Term::NONE
 }
 
 impl Watch {
-    pub(super) fn row(&self) -> Option<&Control> {
+    pub(super) fn row(&self) -> Option<&ControlState> {
         self.seen.as_ref().map(|seen| &seen.row)
     }
 
@@ -116,15 +116,18 @@ impl Watch {
     }
 
     /// Writes were lost until now. Leases among them began before now, and none is longer than this.
-    fn lose(&mut self, lease: Duration, from: Option<Control>, config: &Config, now: Instant) {
+    fn lose(&mut self, lease: Duration, from: Option<ControlState>, config: &Config, now: Instant) {
         let until = now + config.wait(lease.max(config.longest_lease()));
         let until = self.lost.map_or(until, |lost| lost.until.max(until));
         // Once a row was gone, no version that comes back shows that nothing was lost.
         let from = match (self.lost, from) {
             (Some(Lost { from: None, .. }), _) | (_, None) => None,
-            (Some(Lost { from: Some(before), .. }), Some(from)) => {
-                Some(if from.version > before.version { from } else { before })
-            }
+            (Some(Lost { from: Some(before), .. }), Some(from)) => match () {
+                () if leads_to(&before, &from) => Some(from),
+                () if leads_to(&from, &before) => Some(before),
+                // Two states that no writes of ours connect: one of them was lost for certain.
+                () => None,
+            },
             (None, from) => from,
         };
         self.lost = Some(Lost { until, from });
@@ -138,7 +141,7 @@ impl Watch {
     /// The row as an answer showed it.
     pub(super) fn see(
         &mut self,
-        row: Control,
+        row: ControlState,
         jitter: Duration,
         config: &Config,
         now: Instant,
@@ -146,7 +149,7 @@ impl Watch {
         self.has_looked = true;
         self.highest = self.highest.max(row.version.term);
         let before = self.row().copied();
-        let state = |row: &Control| (row.version, row.leader);
+        let state = |row: &ControlState| (row.version, row.leader);
         let is_new = before.is_none_or(|before| state(&before) != state(&row));
         let went_back = before.is_some_and(|before| !leads_to(&before, &row));
         let was_remade = is_new && is_remade(&row);
@@ -182,12 +185,12 @@ impl Watch {
 
     /// Since when the leader is known to be gone, where that is enough: for a leader that relies on terms alone.
     pub(super) fn gone_at(&self) -> Option<Instant> {
-        let is_enough = self.row()?.published.guarantee == Guarantee::Fenced;
+        let is_enough = self.row()?.published.guarantee == SqlGuarantee::Fenced;
         self.gone.filter(|_| is_enough).map(|gone| gone.at)
     }
 
     /// The leader whose guarantee is not ours, if there is one.
-    pub(super) fn differs(&self, config: &Config) -> Option<(Holder, Guarantee)> {
+    pub(super) fn differs(&self, config: &Config) -> Option<(Holder, SqlGuarantee)> {
         let row = self.row()?;
         let theirs = row.published.guarantee;
         row.leader.filter(|_| theirs != config.guarantee).map(|leader| (leader, theirs))

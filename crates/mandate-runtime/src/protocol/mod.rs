@@ -3,20 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use mandate_proto::detector::quality::Detection;
+use mandate_proto::election::{Elector, Guarantee};
 use mandate_proto::identity::MemberId;
-use mandate_proto::machine::{Effect, Machine};
-use mandate_proto::oracle::{Standing, View};
+use mandate_proto::machine::Effect;
+use mandate_proto::nfd_l;
 use mandate_proto::pole::installation::NoVote;
-use mandate_proto::pole::member::{self, NoTransfer};
+use mandate_proto::pole::member;
 use mandate_proto::time::Instant;
 use mandate_proto::wire::Wire;
-use mandate_proto::{nfd_l, pole};
 use serde::Serialize;
 
 use crate::durable::Agreed;
-use crate::event::{Event, Figures};
-use crate::mandate::Held;
+use crate::election::Status;
+use crate::event::Event;
 use crate::transport::{Delivery, Inbound};
 
 mod overlap;
@@ -57,9 +56,9 @@ impl Protocol {
     /// What all members must have alike for their votes to count; `None` where nobody votes.
     pub fn agreed(&self) -> Option<Agreed> {
         let guarantee = match self.guarantee() {
-            Promise::Overlap => return None,
-            Promise::Fenced => "fenced",
-            Promise::Leased { .. } => "leased",
+            Guarantee::Overlap => return None,
+            Guarantee::Fenced => "fenced",
+            Guarantee::Leased { .. } => "leased",
         };
         let members = self.members().iter().map(MemberId::to_string).collect();
         Some(Agreed { members, guarantee: guarantee.into() })
@@ -74,13 +73,10 @@ impl Protocol {
     }
 
     /// What leaders rely on.
-    pub fn guarantee(&self) -> Promise {
+    pub fn guarantee(&self) -> Guarantee {
         match self {
-            Protocol::Pole(config) => match config.guarantee() {
-                pole::installation::Guarantee::Fenced => Promise::Fenced,
-                pole::installation::Guarantee::Leased { lease, .. } => Promise::Leased { lease },
-            },
-            Protocol::NfdL { .. } => Promise::Overlap,
+            Protocol::Pole(config) => config.guarantee().into(),
+            Protocol::NfdL { .. } => Guarantee::Overlap,
         }
     }
 }
@@ -91,34 +87,9 @@ impl From<member::Config> for Protocol {
     }
 }
 
-/// What leaders rely on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Promise {
-    /// At least one leader, eventually one.
-    Overlap,
-    /// One leader per term, without any assumption on time: whoever checks terms is safe.
-    Fenced,
-    /// Besides, at any instant at most one [`check`](crate::Mandate::check) says yes, given clocks whose rates
-    /// differ by no more than the drift allowance.
-    Leased {
-        /// How long a lease lasts.
-        lease: Duration,
-    },
-}
-
-impl Promise {
-    /// How long a lease lasts, with leases.
-    pub fn lease(self) -> Option<Duration> {
-        match self {
-            Promise::Leased { lease } => Some(lease),
-            Promise::Overlap | Promise::Fenced => None,
-        }
-    }
-}
-
-/// A protocol as the driver sees it.
-pub(crate) trait Spoken:
-    Machine<Effect = Effect<Self::Message, Self::Stable, Self::Event>, Input: Send> + Send + 'static
+/// A protocol as the [backend](crate::peer) sees it.
+pub(crate) trait PeerProtocol:
+    Elector<Effect = Effect<Self::Message, Self::Stable, Self::Event>, Input: Send> + Send + 'static
 {
     type Message: Wire + Send;
     type Stable: Serialize + Clone + Send + Sync + 'static;
@@ -130,29 +101,18 @@ pub(crate) trait Spoken:
     fn link(change: &Inbound) -> Option<Self::Input>;
     /// Tells how long messages from a member take, one way, where that is wanted.
     fn delay(member: MemberId, delay: Duration) -> Option<Self::Input>;
-    fn resign() -> Self::Input;
-    /// Gives leadership up because the process ends, in good order.
-    fn stop() -> Self::Input;
-    fn transfer(to: MemberId) -> Result<Self::Input, NoTransfer>;
-    fn figures(figures: Figures) -> Option<Self::Input>;
 
-    /// What this member holds at `now`.
-    fn held(&self, now: Instant) -> Option<Held>;
-    fn knowledge(&self, round_trips: BTreeMap<MemberId, Duration>, now: Instant) -> Knowledge;
+    /// Adds what this member knows to what every engine does.
+    fn known(
+        &self,
+        round_trips: BTreeMap<MemberId, Duration>,
+        now: Instant,
+        status: Status,
+    ) -> Status;
     /// Why this member has no vote, and whom it waits for, if it has none and another could give it one.
     fn no_vote(&self) -> Option<NoVote> {
         None
     }
     /// What the application is told.
     fn told(&self, event: Self::Event) -> Vec<Event>;
-}
-
-/// What a member knows besides who leads.
-#[derive(Clone, Debug)]
-pub(crate) struct Knowledge {
-    pub(crate) suspected: Vec<MemberId>,
-    pub(crate) view: View,
-    pub(crate) standing: Standing,
-    pub(crate) has_vote: bool,
-    pub(crate) detection: Detection,
 }

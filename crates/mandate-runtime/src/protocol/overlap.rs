@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use mandate_proto::election::State;
 use mandate_proto::identity::{MemberId, Term};
-use mandate_proto::nfd_l::{Event as Told, Input, Message, NfdL, Stable};
-use mandate_proto::oracle::{Leniency, Oracle, View};
-use mandate_proto::pole::member::{NoTransfer, State};
+use mandate_proto::nfd_l::{self, Input, Message, NfdL, Stable};
+use mandate_proto::oracle::View;
 use mandate_proto::time::Instant;
 
-use super::{Knowledge, Spoken};
-use crate::event::{Event, Figures};
-use crate::mandate::Held;
+use super::PeerProtocol;
+use crate::election::Status;
+use crate::event::Event;
 use crate::transport::{Delivery, Inbound};
 
-impl Spoken for NfdL {
+impl PeerProtocol for NfdL {
     type Message = Message;
     type Stable = Stable;
-    type Event = Told;
+    type Event = nfd_l::Event;
 
     fn received(from: MemberId, message: Message) -> Input {
         Input::Received { from, message }
@@ -39,48 +39,25 @@ impl Spoken for NfdL {
         Some(Input::Delay { member, delay })
     }
 
-    fn resign() -> Input {
-        Input::Resign
-    }
-
-    fn stop() -> Input {
-        Input::Resign
-    }
-
-    fn transfer(_: MemberId) -> Result<Input, NoTransfer> {
-        Err(NoTransfer::Unsupported)
-    }
-
-    fn figures(_: Figures) -> Option<Input> {
-        None
-    }
-
-    /// Who has sent nothing for a whole detection time has been given up by the others.
-    fn held(&self, now: Instant) -> Option<Held> {
-        let began = self.leads_since()?;
-        let until = self.believed_until()?;
-        (now < until).then_some(Held { term: Term::NONE, began, until: Some(until) })
-    }
-
-    fn knowledge(&self, round_trips: BTreeMap<MemberId, Duration>, now: Instant) -> Knowledge {
+    fn known(
+        &self,
+        round_trips: BTreeMap<MemberId, Duration>,
+        now: Instant,
+        status: Status,
+    ) -> Status {
         let me = self.config().id();
         let others: Vec<_> = round_trips.keys().copied().collect();
         let mut view = View::new(me, others.iter().copied().chain([me]));
         view.leader = self.leader();
         view.round_trips = round_trips;
-        let leniency = Leniency { unheard: true, unknown: true };
-        Knowledge {
-            suspected: others.into_iter().filter(|id| self.is_suspected(*id, now)).collect(),
-            standing: Oracle::constant().measure_with(&view, leniency),
-            view,
-            has_vote: true,
-            detection: self.detection(now),
-        }
+        let suspected = others.into_iter().filter(|id| self.is_suspected(*id, now)).collect();
+        let detection = Some(self.detection(now));
+        Status { suspected: Some(suspected), view: Some(view), detection, ..status }
     }
 
-    fn told(&self, event: Told) -> Vec<Event> {
+    fn told(&self, event: nfd_l::Event) -> Vec<Event> {
         match event {
-            Told::LeaderChanged { leader, reason } => {
+            nfd_l::Event::LeaderChanged { leader, reason } => {
                 let state = match leader {
                     None => State::Electing,
                     Some(me) if me == self.config().id() => State::Leading { term: Term::NONE },
@@ -88,13 +65,15 @@ impl Spoken for NfdL {
                 };
                 vec![Event::Because(reason), Event::Changed(state)]
             }
-            Told::LeaderRestarted { leader } => vec![Event::LeaderRestarted { leader }],
-            Told::LeaderTooSlow { leader, interval } => {
+            nfd_l::Event::LeaderRestarted { leader } => vec![Event::LeaderRestarted { leader }],
+            nfd_l::Event::LeaderTooSlow { leader, interval } => {
                 vec![Event::LeaderTooSlow { leader, interval }]
             }
-            Told::Unachievable { leader, reason } => vec![Event::Unachievable { leader, reason }],
-            Told::ClockBehind { by } => vec![Event::ClockBehind { by }],
-            Told::DuplicateId { .. } => vec![Event::DuplicateId],
+            nfd_l::Event::Unachievable { leader, reason } => {
+                vec![Event::Unachievable { leader, reason }]
+            }
+            nfd_l::Event::ClockBehind { by } => vec![Event::ClockBehind { by }],
+            nfd_l::Event::DuplicateId { .. } => vec![Event::DuplicateId],
         }
     }
 }

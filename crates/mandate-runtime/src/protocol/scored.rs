@@ -6,18 +6,18 @@ use std::time::Duration;
 use mandate_proto::identity::MemberId;
 use mandate_proto::oracle::Occasion;
 use mandate_proto::pole::installation::{NoVote, Promised};
-use mandate_proto::pole::member::{Event as Told, Input, Member, Message, NoTransfer};
+use mandate_proto::pole::member::{self, Input, Member, Message};
 use mandate_proto::time::Instant;
 
-use super::{Knowledge, Spoken};
-use crate::event::{Event, Figures};
-use crate::mandate::Held;
+use super::PeerProtocol;
+use crate::election::Status;
+use crate::event::Event;
 use crate::transport::{Delivery, Inbound};
 
-impl Spoken for Member {
+impl PeerProtocol for Member {
     type Message = Message;
     type Stable = Promised;
-    type Event = Told;
+    type Event = member::Event;
 
     fn received(from: MemberId, message: Message) -> Input {
         Input::Received { from, message }
@@ -28,9 +28,11 @@ impl Spoken for Member {
             Message::Ping { .. } | Message::Pong { .. } | Message::Heartbeat { .. } => {
                 Delivery::Datagram
             }
-            Message::Selection(_) | Message::Installation(_) | Message::Handover { .. } => {
-                Delivery::Stream
-            }
+            Message::Selection(_)
+            | Message::Installation(_)
+            | Message::Handover { .. }
+            | Message::Value { .. }
+            | Message::ValueTaken { .. } => Delivery::Stream,
         }
     }
 
@@ -48,34 +50,15 @@ impl Spoken for Member {
         None
     }
 
-    fn resign() -> Input {
-        Input::Resign
-    }
-
-    fn stop() -> Input {
-        Input::Stop
-    }
-
-    fn transfer(to: MemberId) -> Result<Input, NoTransfer> {
-        Ok(Input::Transfer { to })
-    }
-
-    fn figures(figures: Figures) -> Option<Input> {
-        Some(Input::Figures(figures))
-    }
-
-    fn held(&self, now: Instant) -> Option<Held> {
-        let (term, until) = self.mandate(now)?;
-        Some(Held { term, began: Instant::ORIGIN, until })
-    }
-
-    fn knowledge(&self, _: BTreeMap<MemberId, Duration>, now: Instant) -> Knowledge {
-        Knowledge {
-            suspected: self.suspected().collect(),
-            view: self.view(Occasion::BeforeResignation),
-            standing: self.standing(Occasion::BeforeResignation, now),
-            has_vote: self.has_vote(),
-            detection: self.detection(now),
+    fn known(&self, _: BTreeMap<MemberId, Duration>, now: Instant, status: Status) -> Status {
+        Status {
+            suspected: Some(self.suspected().collect()),
+            view: Some(self.view(Occasion::BeforeResignation)),
+            candidacy: Some(self.standing(Occasion::BeforeResignation, now)),
+            has_vote: Some(self.has_vote()),
+            no_vote: self.no_vote(),
+            detection: Some(self.detection(now)),
+            ..status
         }
     }
 
@@ -83,8 +66,8 @@ impl Spoken for Member {
         Member::no_vote(self)
     }
 
-    fn told(&self, event: Told) -> Vec<Event> {
-        if let Told::WentBack { member, term } = event {
+    fn told(&self, event: member::Event) -> Vec<Event> {
+        if let member::Event::WentBack { member, term } = event {
             let whose = if member == self.config().me() {
                 "this member".into()
             } else {
@@ -94,7 +77,7 @@ impl Spoken for Member {
                 %member, %term,
                 "the state on the disk of {whose} is older than what it has promised: it was restored from a copy, or \
                  another process uses its id. It has no vote until all others have told it what they promised. Never \
-                 restore a state file; if its disk was lost, start it with --lost"
+                 restore a state file; if its disk was lost, start it with `Start::Lost` (--lost)"
             );
         }
         vec![event.into()]

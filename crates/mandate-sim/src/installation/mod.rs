@@ -10,11 +10,12 @@ use mandate_proto::pole::installation::{
 };
 use mandate_proto::time::Instant;
 
+use crate::mutant::mutants;
 use crate::subject::{self, Subject};
 
-pub mod invariants;
+pub(crate) mod invariants;
 mod mutated;
-pub mod scenario;
+mod scenario;
 
 pub use scenario::{Options, run};
 
@@ -29,35 +30,32 @@ pub struct MemberConfig {
     pub mutant: Option<Mutant>,
 }
 
-/// Bugs to put back on purpose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mutant {
-    /// Promises are not on disk after a crash.
-    PromiseNotDurable,
-    /// A restarted member promises at once.
-    LeaseNotWaitedOut,
-    /// Leadership is a flag that events set and clear, instead of a deadline compared at the call.
-    CachedCheck,
-    /// A leader counts its deadline from the answer, and not from when it asked.
-    DeadlineFromReply,
-    /// A member that has lost its disk votes at once.
-    VoteWithoutDisk,
-    /// Leaders allow for no drift.
-    NoAllowance,
-    /// Votes count whatever list of members, or guarantee, their sender has.
-    ConfigIgnored,
-    /// A restarted leader does not wait for what it promised itself, though it is acted on.
-    OwnPromiseForgotten,
-    /// Another incarnation of a leader passes for the one that was promised.
-    IncarnationIgnored,
-    /// After the loss of its disk a member waits for the lease of the highest term that is reported, not for the longest.
-    LeaseOfHighest,
-    /// A leader that hands over frees those who promised it before its own mandate has ended.
-    FreedBeforeEnded,
-    /// What is to be written is answered before it is on disk, also by a disk that is slow, full or stuck.
-    AnsweredBeforeWritten,
-    /// A member that is new votes before all of its list have answered it.
-    NewVotesAtOnce,
+mutants! {
+    PromiseNotDurable, "promise-not-durable", "installation",
+        "promises are not on disk after a crash";
+    LeaseNotWaitedOut, "lease-not-waited-out", "installation",
+        "a restarted member promises at once";
+    CachedCheck, "cached-check", "installation",
+        "leadership is a cached flag, not a deadline compared at the call";
+    DeadlineFromReply, "deadline-from-reply", "installation",
+        "a leader counts its deadline from the answer, not from when it asked";
+    VoteWithoutDisk, "vote-without-disk", "installation",
+        "a member that has lost its disk votes at once";
+    NoAllowance, "no-allowance", "installation", "leaders allow for no drift of clocks";
+    ConfigIgnored, "config-ignored", "installation",
+        "votes count whatever list of members, or guarantee, their sender has";
+    OwnPromiseForgotten, "own-promise-forgotten", "installation",
+        "a restarted leader does not wait for what acts on its former mandate";
+    IncarnationIgnored, "incarnation-ignored", "installation",
+        "another incarnation of a leader passes for the one that was promised";
+    LeaseOfHighest, "lease-of-highest", "installation",
+        "after the loss of its disk a member waits for the lease of the highest term, not for the longest";
+    FreedBeforeEnded, "freed-before-ended", "installation",
+        "a leader that hands over frees the others before its own mandate has ended";
+    AnsweredBeforeWritten, "answered-before-written", "installation",
+        "what is to be written is answered before it is on disk";
+    NewVotesAtOnce, "new-votes-at-once", "installation",
+        "a new member votes before all of its list have answered it";
 }
 
 impl Mutant {
@@ -75,6 +73,19 @@ impl Mutant {
     }
 }
 
+impl subject::Boot<Promised> {
+    /// Which configuration a member goes by, and what it starts with.
+    pub(crate) fn with<'c, C>(
+        self,
+        config: &'c C,
+        edited: Option<&'c C>,
+    ) -> (&'c C, installation::Boot) {
+        let config = edited.filter(|_| self.is_edited).unwrap_or(config);
+        let subject::Boot { stored, is_new, is_changed, lifetime, .. } = self;
+        (config, installation::Boot { stored, is_new, is_changed, lifetime })
+    }
+}
+
 impl Subject for Installation {
     type Message = Message;
     type Stable = Promised;
@@ -87,9 +98,7 @@ impl Subject for Installation {
         now: Instant,
         effects: &mut Effects<Effect>,
     ) -> Self {
-        let config = setup.edited.as_ref().filter(|_| boot.is_edited).unwrap_or(&setup.config);
-        let subject::Boot { stored, is_new, is_changed, lifetime, .. } = boot;
-        let mut start = installation::Boot { stored, is_new, is_changed, lifetime };
+        let (config, mut start) = boot.with(&setup.config, setup.edited.as_ref());
         match setup.mutant {
             Some(Mutant::PromiseNotDurable) => {
                 start.stored = start.stored.map(|_| Promised::ADMITTED);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use mandate_proto::identity::{MemberId, Term};
-use mandate_proto::pole::installation::{Event, Guarantee, Installation, Message, Reason};
+use mandate_proto::pole::installation::{Event, Installation, Message, PeerGuarantee, Reason};
 use mandate_proto::time::Instant;
 
 use crate::fault::Fault;
@@ -12,7 +12,7 @@ use crate::subject::{Moment, Observation};
 
 /// What each member would answer.
 pub(super) struct Mutated {
-    guarantee: Guarantee,
+    guarantee: PeerGuarantee,
     members: Vec<Member>,
 }
 
@@ -28,7 +28,7 @@ struct Member {
 }
 
 impl Mutated {
-    pub(super) fn new(size: usize, guarantee: Guarantee) -> Self {
+    pub(super) fn new(size: usize, guarantee: PeerGuarantee) -> Self {
         Mutated { guarantee, members: vec![Member::default(); size] }
     }
 

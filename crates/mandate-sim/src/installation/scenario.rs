@@ -5,7 +5,9 @@ use core::time::Duration;
 use std::io::Write;
 
 use mandate_proto::identity::Term;
-use mandate_proto::pole::installation::{Config, Event, Guarantee, Input, Installation, Reason};
+use mandate_proto::pole::installation::{
+    Config, Event, Input, Installation, PeerGuarantee, Reason,
+};
 
 use super::invariants::holders::Holders;
 use super::invariants::one_leader_per_term::{self, OneLeaderPerTerm};
@@ -13,16 +15,16 @@ use super::invariants::one_mandate_at_a_time;
 use super::invariants::terms_rise::{self, TermsRise};
 use super::mutated::Mutated;
 use super::{MemberConfig, Mutant};
-use crate::clock::Clock;
-use crate::fault::{DiskFate, Fault};
+use crate::clock::HostClocks;
 use crate::host::member;
 use crate::mixture::{Mixture, Version};
 use crate::random::{Random, Stream};
-use crate::storm::{self, Setting};
-use crate::subject::{Moment, Observation, Observer};
+use crate::scenario::{Run, Scenario, Watched};
+use crate::storm::{self, Happening, Setting, Storm};
+use crate::subject::{Moment, Observation};
 use crate::time::SimTime;
-use crate::trace::Trace;
-use crate::verdict::{Outcome, Violation};
+use crate::verdict::Outcome;
+use crate::watch::{Broken, Invariants, Watch};
 use crate::world::World;
 
 /// How to run a seed.
@@ -53,7 +55,7 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     let drifting = random.chance(0.3);
     if drifting {
         let mut drift = || random.below(100_000_001) as i64 - 50_000_000;
-        setting.clocks = setting.clocks.iter().map(|_| Clock::new(drift())).collect();
+        setting.clocks = setting.clocks.iter().map(|_| HostClocks::new(drift())).collect();
     }
     let allowance_per_mille = match options.mutant {
         Some(Mutant::NoAllowance) => 0,
@@ -64,9 +66,9 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     let lease = setting.detect + (delay + machinery.write_time + machinery.lateness) * 4;
     let least = (delay + machinery.write_time + machinery.lateness) * 5;
     let guarantee = if random.chance(0.3) {
-        Guarantee::Fenced
+        PeerGuarantee::Fenced
     } else {
-        Guarantee::Leased { lease, allowance_per_mille }
+        PeerGuarantee::Leased { lease, allowance_per_mille }
     };
     let mixture = Mixture::draw(seed, setting.size);
     let hosts = setting.clocks.iter().enumerate().map(|(host, clock)| {
@@ -85,242 +87,187 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
         let config = config(Version::First);
         (MemberConfig { config, edited, mutant: options.mutant }, clock.clone())
     });
-    let watch = Watch {
-        one_leader: OneLeaderPerTerm::default(),
-        terms_rise: TermsRise::new(setting.size),
-        disk_lost: vec![false; setting.size],
-        fruitless: vec![0; setting.size],
-        mutated: Mutated::new(setting.size, guarantee),
-        trace: trace.map(Trace::new),
-        violation: None,
-    };
+    let watch = Watch::new(Terms::new(setting.size, guarantee), trace);
     setting.machinery.write_time = mixture.slow_disks.unwrap_or(setting.machinery.write_time);
     let mut world = World::new(seed, hosts, setting.rough, setting.machinery, watch);
     if options.mutant == Some(Mutant::AnsweredBeforeWritten) {
         world.acknowledge_early();
     }
-    let leased = guarantee != Guarantee::Fenced;
-    let mutant = options.mutant;
-    let mut run = Run {
-        world,
-        leased,
-        lease: mixture.longest(lease),
-        holders: Holders::default(),
-        mixture,
-        mutant,
-        random,
-        setting,
-        agreement: 0.0,
-    };
-    let mut faults = match lossy {
-        true => storm::lost_disks(&mut run.random, &run.setting),
-        false => storm::faults(seed, &run.setting),
-    };
-    faults.extend(run.mixture.faults(seed, &run.setting));
-    run.weather_the_storm(faults);
-    run.demand_a_leader();
-    let Run { world, agreement, .. } = run;
-    let (verdict, reigns) = (
-        world.observer.violation.clone().map_or(Ok(()), Err),
-        world.observer.one_leader.terms() as u64,
-    );
-    world.outcome(verdict, reigns, agreement)
+    let leased = guarantee != PeerGuarantee::Fenced;
+    let (lease, mutant, holders) = (mixture.longest(lease), options.mutant, Holders::default());
+    Run { world, case: Case { lossy, leased, lease, holders, mixture, mutant, random, setting } }
+        .play(seed)
 }
 
-struct Run<'a> {
+struct Case {
     setting: Setting,
-    world: World<Installation, Watch<'a>>,
     random: Random,
+    /// Disks are lost one after the other.
+    lossy: bool,
     leased: bool,
     /// The longest that any member asks for.
     lease: Duration,
     holders: Holders,
     mixture: Mixture,
     mutant: Option<Mutant>,
-    agreement: f64,
 }
 
-impl Run<'_> {
-    fn weather_the_storm(&mut self, faults: Vec<(SimTime, Fault)>) {
-        for (at, fault) in faults {
-            let fault = fault.with_counted_suspension();
-            self.world.schedule(at, fault);
-        }
+impl Scenario for Case {
+    type Subject = Installation;
+    type Invariants = Terms;
+
+    fn storm(&mut self, _: &mut Watched<'_, Self>, seed: u64) -> Storm<Input> {
+        let mut faults = match self.lossy {
+            true => storm::lost_disks(&mut self.random, &self.setting),
+            false => storm::faults(seed, &self.setting),
+        };
+        faults.extend(self.mixture.faults(seed, &self.setting));
+        let mut happenings: Vec<_> = faults
+            .into_iter()
+            .map(|(at, fault)| (at, Happening::Fault(fault.with_counted_suspension())))
+            .collect();
+        let (size, storm) = (self.setting.size as u64, self.setting.storm);
         for _ in 0..20 + self.random.below(60) {
-            let at = SimTime::ZERO + self.random.between(Duration::ZERO, self.setting.storm);
-            let host = self.random.below(self.setting.size as u64) as usize;
+            let at = SimTime::ZERO + self.random.between(Duration::ZERO, storm);
+            let host = self.random.below(size) as usize;
             let input = match self.random.below(20) {
                 0 | 1 => Input::Resign,
-                2..=5 => {
-                    let to = self.random.below(self.setting.size as u64) as usize;
-                    Input::Transfer { to: member(to) }
-                }
+                2..=5 => Input::Transfer { to: member(self.random.below(size) as usize) },
                 _ => Input::Claim { epoch: Term::new(1) },
             };
-            self.world.schedule_input(at, host, input);
+            happenings.push((at, Happening::Tell(host, input)));
         }
-        // Some processes end in good order, and start again.
-        for _ in 0..self.random.below(6) {
-            let at = SimTime::ZERO + self.random.between(Duration::ZERO, self.setting.storm);
-            let host = self.random.below(self.setting.size as u64) as usize;
-            let back = self.random.between(Duration::ZERO, self.setting.detect / 2);
-            let ended = at + self.setting.machinery.write_time * 2;
-            self.world.schedule_input(at, host, Input::Stop);
-            self.world.schedule(ended, Fault::Crash(host));
-            self.world.schedule(ended + back, Fault::Recover { host, disk: DiskFate::Kept });
-        }
-        self.world.start_all();
-        self.run_until(SimTime::ZERO + self.setting.storm);
+        let count = self.random.below(6);
+        happenings.extend(storm::orderly_ends(&mut self.random, &self.setting, count, Input::Stop));
+        Storm { happenings, leader_faults: Vec::new(), lasts: storm }
     }
 
-    /// Runs, asking every member after everything that happens whether its mandate holds.
-    fn run_until(&mut self, until: SimTime) {
-        while self.world.step(until) {
-            if !self.leased {
-                continue;
-            }
-            let until = |_, machine: &Installation, now| machine.mandate(now).and_then(|it| it.1);
-            self.holders.look(&self.world, until);
-            let world = &self.world;
-            let mutated = &world.observer.mutated;
-            let answers = |host| match self.mutant {
-                Some(Mutant::CachedCheck) => mutated.flag(host),
-                Some(Mutant::DeadlineFromReply) => mutated.by_reply(host, world.local_time(host)),
-                _ => one_mandate_at_a_time::holds(world, host),
-            };
-            if let Err(what) =
-                one_mandate_at_a_time::check_all(self.setting.size, answers, self.holders.orphans())
-            {
-                let what = format!("{what} (at {} s)", self.world.now());
-                self.world.observer.fail(one_mandate_at_a_time::NAME, what);
-            }
+    /// Under leases, asks every member whether its mandate holds.
+    fn check(run: &mut Run<'_, Self>) {
+        if !run.case.leased {
+            return;
+        }
+        let until = |_, machine: &Installation, now| machine.mandate(now).and_then(|it| it.1);
+        run.case.holders.look(&run.world, until);
+        let world = &run.world;
+        let mutated = &world.observer.invariants.mutated;
+        let answers = |host| match run.case.mutant {
+            Some(Mutant::CachedCheck) => mutated.flag(host),
+            Some(Mutant::DeadlineFromReply) => mutated.by_reply(host, world.local_time(host)),
+            _ => one_mandate_at_a_time::holds(world, host),
+        };
+        if let Err(what) = one_mandate_at_a_time::check_all(
+            run.case.setting.size,
+            answers,
+            run.case.holders.orphans(),
+        ) {
+            let what = format!("{what} (at {} s)", run.world.now());
+            run.world.observer.fail(one_mandate_at_a_time::NAME, what);
         }
     }
 
-    /// Everything heals; a quorum that has its disks must be able to install one of its members,
-    /// once the leases of the storm have run out.
-    fn demand_a_leader(&mut self) {
-        self.world.inject(Fault::Heal);
-        self.world.inject(Fault::SetLinks(Box::new(self.setting.calm)));
-        for fault in self.mixture.calm_links(&self.setting) {
-            self.world.inject(fault);
-        }
-        for host in 0..self.setting.size {
-            self.world.inject(Fault::Resume(host));
-            self.world.inject(Fault::FreeDisk(host));
-            self.world.inject(Fault::Recover { host, disk: DiskFate::Kept });
-        }
-        for fault in self.mixture.settlement() {
-            self.world.inject(fault);
-        }
-        let (delay, machinery) = (self.setting.calm.max_delay, self.setting.machinery);
-        let leases = self.lease.mul_f64(1.06) + machinery.write_time * 4;
-        self.run_until(self.world.last_arrival() + leases);
+    fn heal(run: &mut Run<'_, Self>) {
+        let (calm, settlement) = run.case.mixture.healing(&run.case.setting);
+        run.calm_down_with_disks(calm, settlement);
+    }
+
+    /// A quorum that has its disks must be able to install one of its members, once the leases of the storm have run out.
+    fn demand(run: &mut Run<'_, Self>) {
+        let (delay, machinery) = (run.case.setting.calm.max_delay, run.case.setting.machinery);
+        let leases = run.case.lease.mul_f64(1.06) + machinery.write_time * 4;
+        run.run_until(run.world.last_arrival() + leases);
         // By now everyone who can has recovered.
         let votes = |host: &usize| {
-            self.mixture.agrees(*host) && self.world.machine(*host).is_some_and(|m| m.has_vote())
+            run.case.mixture.agrees(*host) && run.world.machine(*host).is_some_and(|m| m.has_vote())
         };
-        let voters: Vec<_> = (0..self.setting.size).filter(votes).collect();
-        let lost = &self.world.observer.disk_lost;
-        let kept = (0..self.setting.size).filter(|host| !lost[*host]).count();
-        let quorum = self.setting.size / 2 + 1;
+        let voters: Vec<_> = (0..run.case.setting.size).filter(votes).collect();
+        let kept = run.world.observer.invariants.terms_rise.kept();
+        let quorum = run.case.setting.size / 2 + 1;
         // Who differs answers no questions.
-        let can_recover = kept >= quorum && self.mixture.all_agree();
-        if can_recover && voters.len() < self.setting.size && !self.world.observer.is_done() {
-            let what = format!("{} of {} have a vote", voters.len(), self.setting.size);
-            let invariant = "recovery without a disk";
-            self.world.observer.violation.get_or_insert(Violation::Liveness { invariant, what });
+        let can_recover = kept >= quorum && run.case.mixture.all_agree();
+        if can_recover && voters.len() < run.case.setting.size && !run.world.observer.is_done() {
+            let what = format!("{} of {} have a vote", voters.len(), run.case.setting.size);
+            run.world.observer.stall("recovery without a disk", what);
         }
-        if self.world.observer.is_done() || voters.len() < quorum {
+        if run.world.observer.is_done() || voters.len() < quorum {
             return;
         }
         // A claim of the storm may still stand in the way until it is given up, and ours may be
         // given up meanwhile and made again; then promises may have to run out.
-        let given_up = self.lease.max(self.setting.interval * 4);
+        let given_up = run.case.lease.max(run.case.setting.interval * 4);
         // After claims that came to nothing it is given up later.
-        let fruitless = self.world.observer.fruitless.iter().copied().max().unwrap_or_default();
+        let fruitless =
+            run.world.observer.invariants.fruitless.iter().copied().max().unwrap_or_default();
         let growth = 1 << fruitless.min(MAX_DOUBLINGS);
-        let patience = (given_up * (growth + 1) + self.lease).mul_f64(1.06);
+        let patience = (given_up * (growth + 1) + run.case.lease).mul_f64(1.06);
         let patience = patience + (delay + machinery.lateness + machinery.write_time) * 6;
-        let began = self.world.now();
+        let began = run.world.now();
         let until = began + patience;
-        let host = self.random.pick(&voters);
-        while self.world.now() < until && !self.world.observer.is_done() && !self.is_led() {
-            self.world.tell(host, Input::Claim { epoch: Term::new(1) });
-            let now = self.world.now();
-            let pause = (delay + machinery.lateness + machinery.write_time) * 3;
-            self.run_until(now + pause);
+        let host = run.case.random.pick(&voters);
+        while run.world.now() < until && !run.world.observer.is_done() && !run.is_led() {
+            run.world.tell(host, Input::Claim { epoch: Term::new(1) });
+            let now = run.world.now();
+            // A member claims again as soon as it has lost. While it claims, it is deaf to this.
+            let pause = (delay + machinery.lateness) * 3;
+            run.run_until(now + pause);
         }
-        let took = self.world.now() - began;
-        self.agreement = took.as_secs_f64() / patience.as_secs_f64();
-        if !self.world.observer.is_done() && !self.is_led() {
+        let took = run.world.now() - began;
+        run.world.observer.took(took, patience);
+        if !run.world.observer.is_done() && !run.is_led() {
             let what = format!("nobody was installed {patience:?} after the leases had run out");
-            let invariant = "installation";
-            self.world.observer.violation.get_or_insert(Violation::Liveness { invariant, what });
+            run.world.observer.stall("installation", what);
         }
-    }
-
-    fn is_led(&self) -> bool {
-        (0..self.setting.size).any(|host| one_mandate_at_a_time::holds(&self.world, host))
     }
 }
 
-/// Watches terms.
-struct Watch<'a> {
+impl Run<'_, Case> {
+    fn is_led(&self) -> bool {
+        (0..self.case.setting.size).any(|host| one_mandate_at_a_time::holds(&self.world, host))
+    }
+}
+
+/// What must hold of terms.
+struct Terms {
     one_leader: OneLeaderPerTerm,
     terms_rise: TermsRise,
-    /// Whose disk was lost at some time.
-    disk_lost: Vec<bool>,
     /// How many claims of each member found no quorum, in its present life.
     fruitless: Vec<u32>,
     mutated: Mutated,
-    trace: Option<Trace<'a>>,
-    violation: Option<Violation>,
 }
 
-impl Watch<'_> {
-    fn fail(&mut self, invariant: &'static str, what: String) {
-        self.violation.get_or_insert(Violation::Correctness { invariant, what });
+impl Terms {
+    fn new(size: usize, guarantee: PeerGuarantee) -> Self {
+        Terms {
+            one_leader: OneLeaderPerTerm::default(),
+            terms_rise: TermsRise::new(size),
+            fruitless: vec![0; size],
+            mutated: Mutated::new(size, guarantee),
+        }
     }
 }
 
-impl Observer<Installation> for Watch<'_> {
-    fn observe(&mut self, moment: Moment, what: &Observation<'_, Installation>) {
-        if let Some(trace) = &mut self.trace {
-            trace.observe(moment, what);
-        }
+impl Invariants<Installation> for Terms {
+    fn check(
+        &mut self,
+        moment: Moment,
+        what: &Observation<'_, Installation>,
+    ) -> Result<(), Broken> {
         self.mutated.observe(moment, what);
-        let checked = match what {
+        match what {
             Observation::Told(Event::Installed { term }) => {
-                (one_leader_per_term::NAME, self.one_leader.check(moment.host, *term))
-            }
-            Observation::Durable(promised) => {
-                (terms_rise::NAME, self.terms_rise.check(moment.host, **promised))
+                let checked = self.one_leader.check(moment.host, *term);
+                return checked.map_err(|what| (one_leader_per_term::NAME, what));
             }
             Observation::Told(Event::Lost { reason: Reason::NoQuorum, .. }) => {
                 self.fruitless[moment.host] += 1;
-                return;
             }
-            Observation::Started(_) => {
-                self.fruitless[moment.host] = 0;
-                return;
-            }
-            Observation::Faulted(Fault::Recover {
-                host,
-                disk: DiskFate::Lost | DiskFate::Restored(_),
-            }) => {
-                self.disk_lost[*host] = true;
-                self.terms_rise.forget(*host);
-                return;
-            }
-            _ => return,
-        };
-        if let (name, Err(what)) = checked {
-            self.fail(name, format!("{what} (at {} s)", moment.now));
+            Observation::Started(_) => self.fruitless[moment.host] = 0,
+            _ => {}
         }
+        self.terms_rise.check(moment, what).map_err(|what| (terms_rise::NAME, what))
     }
 
-    fn is_done(&self) -> bool {
-        self.violation.is_some()
+    fn reigns(&self) -> u64 {
+        self.one_leader.terms() as u64
     }
 }

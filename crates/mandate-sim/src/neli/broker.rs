@@ -5,52 +5,47 @@
 
 use std::collections::BTreeMap;
 
-use mandate_ledger::memory::{Broker, Call, ClientId, GroupId};
 use mandate_proto::identity::MemberId;
 use mandate_proto::machine::{Effect, Effects};
+use mandate_proto::neli::memory::{Broker, Call, ClientId, GroupId};
 use mandate_proto::time::{Instant, WallTime};
 
 use super::{Connection, Message, NodeEffect, NodeInput};
 
 /// What can befall a broker.
 #[derive(Clone, Copy, Debug)]
-pub enum Trouble {
+pub(crate) enum Trouble {
     /// It starts again.
     Restart,
-    /// Somebody sets its calendar, by so many nanoseconds.
+    /// Somebody sets its wall clock, by so many nanoseconds.
     StepClock(i64),
     /// Inspections are answered by one that was deposed now, or no more.
     OldMarks(bool),
 }
 
-/// A broker and its calendar.
-pub struct BrokerNode {
+/// A broker and its wall clock.
+pub(crate) struct BrokerNode {
     broker: Broker,
     callers: BTreeMap<ClientId, MemberId>,
     /// Of each member whose join is not answered yet: as whom it joins, and what came behind that.
     parked: BTreeMap<MemberId, (GroupId, ClientId, Vec<Waiting>)>,
-    calendar_nanos: i64,
+    wall_nanos: i64,
 }
 
 type Waiting = (GroupId, ClientId, Call);
 
-/// The calendar at the beginning: an arbitrary day in 2023, far from every member's steady clock.
+/// The wall clock at the beginning: an arbitrary day in 2023, far from every member's monotonic clock.
 const EPOCH_NANOS: i64 = 1_700_000_000_000_000_000;
 
 impl BrokerNode {
     pub(super) fn new(broker: Broker) -> Self {
         let (callers, parked) = (BTreeMap::new(), BTreeMap::new());
-        BrokerNode { broker, callers, parked, calendar_nanos: EPOCH_NANOS }
+        BrokerNode { broker, callers, parked, wall_nanos: EPOCH_NANOS }
     }
 
-    /// The broker.
-    pub fn broker(&self) -> &Broker {
-        &self.broker
-    }
-
-    /// What its calendar reads.
-    pub fn wall(&self, now: Instant) -> WallTime {
-        let nanos = self.calendar_nanos.saturating_add_unsigned(now.as_nanos());
+    /// What its wall clock reads.
+    pub(crate) fn wall(&self, now: Instant) -> WallTime {
+        let nanos = self.wall_nanos.saturating_add_unsigned(now.as_nanos());
         WallTime::from_unix_nanos(nanos.max(0) as u64)
     }
 
@@ -69,7 +64,7 @@ impl BrokerNode {
             }
             NodeInput::Broker(Trouble::OldMarks(are_old)) => self.broker.show_old_marks(are_old),
             NodeInput::Broker(Trouble::StepClock(by)) => {
-                self.calendar_nanos = self.calendar_nanos.saturating_add(by);
+                self.wall_nanos = self.wall_nanos.saturating_add(by);
             }
             _ => {}
         }

@@ -1,21 +1,25 @@
 //! Members of one group that go by different numbers of roles, or by different modes: a rolling change, or a mistake.
 //!
 //! Who leads what does not show it: each partition has one holder, and a key has two, because its slot is counted differently. So what is
-//! watched is that holders of any partitions, at any instant, all go by one layout. Afterwards every partition must come to have a leader though
+//! watched is that holders of any partitions, at any instant, all go by one layout; where one of them is of non-exclusive mode, in which two may
+//! lead for a while anyway, that two layouts do so for a while only. Afterwards every partition must come to have a leader though
 //! the members never come to agree. That it keeps it, and that a crash is survived as quickly as in a group that agrees, is not asked.
 
 use core::num::NonZeroU32;
+use core::time::Duration;
 use std::io::Write;
 
-use mandate_proto::neli::{Agreement, Config, Mode, Plan};
+use mandate_proto::neli::{Agreement, Config, LedgerPlan, Mode};
 
 use super::scenario;
 use super::setting::Setting;
 use super::{NodeConfig, Options};
-use crate::fault::Name;
+use crate::clock::HostClocks;
+use crate::fault::MemberName;
 use crate::host::member;
 use crate::network::HostIndex;
 use crate::random::{Random, Stream};
+use crate::time::SimTime;
 use crate::verdict::Outcome;
 
 /// Reported when holders go by different layouts.
@@ -73,12 +77,12 @@ fn setting(seed: u64, options: &Options) -> Setting {
 
 /// The same, with another number of roles, and of partitions: the topic was expanded after it had started.
 fn with_layout(
-    plan: &Plan,
+    plan: &LedgerPlan,
     host: HostIndex,
     mode: Mode,
     roles: u32,
     partitions: Option<NonZeroU32>,
-) -> Plan {
+) -> LedgerPlan {
     let config = Config::new(member(host), mode)
         .with_allowance(plan.allowance_per_mille())
         .with_drain(plan.drain())
@@ -93,20 +97,42 @@ fn with_layout(
     config.resolve(grants).expect("it was a plan before")
 }
 
-/// Whether these holders, of whichever partitions, go by one layout.
-pub(super) fn check(
-    holders: &[(HostIndex, Agreement)],
-    now: crate::time::SimTime,
-) -> Result<(), (&'static str, String)> {
-    let Some((one, layout)) = holders.first() else { return Ok(()) };
-    match holders.iter().find(|(_, other)| other != layout) {
-        None => Ok(()),
-        Some((other, theirs)) => {
-            let (one, other) = (Name(*one), Name(*other));
-            Err((
-                ONE_LAYOUT,
-                format!("{one} leads with {layout}, {other} with {theirs} (at {now} s)"),
-            ))
+/// Whether holders, of whichever partitions, go by one layout.
+pub(super) struct Layouts {
+    /// How long two may lead beside each other where one of them is of non-exclusive mode, in which members may do so anyway.
+    overlap: Duration,
+    /// Since when they do.
+    since: Option<SimTime>,
+}
+
+impl Layouts {
+    /// For these members. One of non-exclusive mode that was replaced goes on for a threshold after the last record that it was given,
+    /// and may be given some for as long.
+    pub(super) fn of(nodes: &[(NodeConfig, HostClocks)]) -> Self {
+        let thresholds = nodes.iter().filter_map(|(node, _)| match node {
+            NodeConfig::Member(config) => Some(config.plan.threshold()),
+            _ => None,
+        });
+        Layouts { overlap: thresholds.max().unwrap_or_default() * 2, since: None }
+    }
+
+    pub(super) fn check(
+        &mut self,
+        holders: &[(HostIndex, Agreement)],
+        now: SimTime,
+    ) -> Result<(), (&'static str, String)> {
+        let Some((one, layout)) = holders.first() else { return Ok(()) };
+        let Some((other, theirs)) = holders.iter().find(|(_, other)| other != layout) else {
+            self.since = None;
+            return Ok(());
+        };
+        let is_exclusive = |(_, layout): &(_, Agreement)| layout.mode == Mode::Exclusive;
+        let since = *self.since.get_or_insert(now);
+        if !holders.iter().all(is_exclusive) && now - since <= self.overlap {
+            return Ok(());
         }
+        let (one, other) = (MemberName(*one), MemberName(*other));
+        let what = format!("{one} leads with {layout}, {other} with {theirs} (at {now} s)");
+        Err((ONE_LAYOUT, what))
     }
 }

@@ -3,12 +3,15 @@
 
 use core::time::Duration;
 
-use mandate_ledger::memory::{Broker, BrokerConfig, Call, ClientConfig, ClientId, GroupId, Reply};
 use mandate_proto::identity::MemberId;
 use mandate_proto::machine::{Effect, Effects, Machine};
-use mandate_proto::neli::{Event, Input, Plan};
+use mandate_proto::neli::memory::{
+    Broker, BrokerConfig, Call, ClientConfig, ClientId, GroupId, Reply,
+};
+use mandate_proto::neli::{Event, Input, LedgerPlan};
 use mandate_proto::time::Instant;
 
+use crate::mutant::mutants;
 use crate::subject::{Boot, Subject};
 
 mod broker;
@@ -21,10 +24,9 @@ mod setting;
 mod storm;
 mod watch;
 
-pub use broker::{BrokerNode, Trouble};
+use broker::{BrokerNode, Trouble};
 pub use layouts::run as run_layouts;
-pub use mutated::Mutated;
-pub use node::MemberNode;
+use node::MemberNode;
 pub use overlap::run as run_overlapping;
 pub use scenario::run;
 
@@ -35,52 +37,47 @@ pub struct Options {
     pub mutant: Option<Mutant>,
 }
 
-/// Bugs to put back on purpose: a rule of [`mandate_proto::neli`] each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mutant {
-    /// The threshold counts from the answer, and not from before the renewal was sent.
-    FromAnswer,
-    /// Whoever receives records leads, as printed.
-    RecordsProve,
-    /// A renewal without an answer is taken for one that was accepted.
-    UnknownIsAccepted,
-    /// A claim is led under before it is confirmed.
-    ClaimUnconfirmed,
-    /// A renewal counts for a partition that was given back since it was sent.
-    RenewsWhatIsGone,
-    /// A revoked partition is released at once, and led until the threshold is over.
-    ReleasedWhileLed,
-    /// Leadership is a flag that is cleared when the process gets round to it.
-    CachedFlag,
-    /// Nobody allows for drift.
-    NoAllowance,
-    /// Nobody waits for whoever had a partition before and did not say that it has ended.
-    NoGrace,
-    /// A leader says that its term is over while it leads.
-    OverWhileLed,
-    /// A term that is over is believed to be the last that there was.
-    OldMarkCounts,
-    /// Who had a partition before is thought to count on it for as long as oneself would.
-    OwnThreshold,
-    /// Members do not mind that others go by another layout.
-    IgnoresLayout,
-    /// The generation of the group is the term.
-    GenerationIsTerm,
-    /// Renewals share a connection with joins, and wait behind them.
-    ParkedRenewals,
-    /// One partition that is dry makes a member give up all.
-    OneDryAllLeft,
-    /// A member that was silent for a session, and whose renewal is accepted, is believed to have been one all the time.
-    SilentReturn,
-    /// In non-exclusive mode: a record counts from when it is read, however long it waited.
-    BacklogCounts,
-    /// In non-exclusive mode: leadership ends with the assignment.
-    EndsWithAssignment,
+mutants! {
+    FromAnswer, "from-answer", "neli",
+        "the threshold counts from the answer, not from before the renewal was sent";
+    RecordsProve, "records-prove", "neli",
+        "a member that receives records leads, as printed in the paper";
+    UnknownIsAccepted, "unknown-is-accepted", "neli",
+        "a renewal without an answer is taken for one that was accepted";
+    ClaimUnconfirmed, "claim-unconfirmed", "neli", "a claim is led under before it is confirmed";
+    RenewsWhatIsGone, "renews-what-is-gone", "neli",
+        "a renewal counts for a partition that was given back since it was sent";
+    IgnoresLayout, "ignores-layout", "neli-layouts", "members do not mind another layout";
+    ReleasedWhileLed, "released-while-led", "neli",
+        "a revoked partition is released at once, and led until the threshold is over";
+    CachedFlag, "cached-flag", "neli",
+        "leadership is a flag that is cleared when the process gets round to it";
+    NoAllowance, "no-drift-on-ledger", "neli", "nobody allows for drift of clocks";
+    NoGrace, "no-grace", "neli",
+        "nobody waits for a previous owner of a partition that did not say that it has ended";
+    OverWhileLed, "over-while-led", "neli", "a leader says that its term is over while it leads";
+    OldMarkCounts, "old-mark-counts", "neli",
+        "a term that is over is believed to be the last that there was";
+    OwnThreshold, "own-threshold", "neli",
+        "who had a partition before is thought to count on it for as long as oneself would";
+    GenerationIsTerm, "generation-is-term", "neli", "the generation of the group is the term";
+    ParkedRenewals, "parked-renewals", "neli",
+        "renewals share a connection with joins, and wait behind them";
+    OneDryAllLeft, "one-dry-all-left", "neli",
+        "one partition that is dry makes a member give up all";
+    FormerTermsValue, "former-terms-value", "neli",
+        "a value is told with the term before the one whose claim carries it";
+    SilentReturn, "silent-return", "neli",
+        "a member whose renewal is accepted after a silence of a session is believed to have been one all the time";
+    BacklogCounts, "backlog-counts", "neli-overlap",
+        "a record counts from when it is read, however long it waited";
+    EndsWithAssignment, "ends-with-assignment", "neli-overlap",
+        "leadership ends with the assignment";
 }
 
 /// How a simulated node is set up.
 #[derive(Clone, Debug)]
-pub enum NodeConfig {
+pub(crate) enum NodeConfig {
     /// A member of a group.
     Member(Box<MemberConfig>),
     /// A broker: the coordinator, the log, or both.
@@ -89,28 +86,28 @@ pub enum NodeConfig {
 
 /// How a simulated member is set up.
 #[derive(Clone, Debug)]
-pub struct MemberConfig {
+pub(crate) struct MemberConfig {
     /// What the machine goes by.
-    pub plan: Plan,
+    pub(crate) plan: LedgerPlan,
     /// Its side of the ledger.
-    pub client: ClientConfig,
+    pub(crate) client: ClientConfig,
     /// Its group.
-    pub group: GroupId,
+    pub(crate) group: GroupId,
     /// Where membership and renewals are.
-    pub coordinator: MemberId,
+    pub(crate) coordinator: MemberId,
     /// Where records are: partitions go round these.
-    pub logs: Vec<MemberId>,
+    pub(crate) logs: Vec<MemberId>,
     /// Whether its renewals have a connection of their own. If not, they wait behind its joins.
-    pub renews_apart: bool,
+    pub(crate) renews_apart: bool,
     /// How long its work takes to end, at most.
-    pub work: Duration,
+    pub(crate) work: Duration,
     /// A bug put in on purpose.
-    pub mutant: Option<Mutant>,
+    pub(crate) mutant: Option<Mutant>,
 }
 
 /// Over which of a member's connections something comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Connection {
+pub(crate) enum Connection {
     /// The one over which it joins and beats. A broker answers one call after the other: what comes behind a join
     /// waits until everyone has joined.
     Group,
@@ -120,7 +117,7 @@ pub enum Connection {
 
 /// What goes between members and brokers.
 #[derive(Clone, Debug)]
-pub enum Message {
+pub(crate) enum Message {
     /// From a client.
     Call(GroupId, ClientId, Call, Connection),
     /// To a client.
@@ -129,7 +126,7 @@ pub enum Message {
 
 /// What a node can be told.
 #[derive(Debug)]
-pub enum NodeInput {
+pub(crate) enum NodeInput {
     /// A message.
     Received(MemberId, Message),
     /// To a member.
@@ -145,10 +142,10 @@ pub enum NodeInput {
 }
 
 /// What a node asks for.
-pub type NodeEffect = Effect<Message, (), Event>;
+pub(crate) type NodeEffect = Effect<Message, (), Event>;
 
 /// A member, or a broker.
-pub enum Node {
+pub(crate) enum Node {
     /// A member.
     Member(Box<MemberNode>),
     /// A broker.
@@ -157,7 +154,7 @@ pub enum Node {
 
 impl Node {
     /// The member, if it is one.
-    pub fn member(&self) -> Option<&MemberNode> {
+    pub(crate) fn member(&self) -> Option<&MemberNode> {
         match self {
             Node::Member(member) => Some(member),
             Node::Broker(_) => None,
@@ -165,7 +162,7 @@ impl Node {
     }
 
     /// The broker, if it is one.
-    pub fn broker(&self) -> Option<&BrokerNode> {
+    pub(crate) fn broker(&self) -> Option<&BrokerNode> {
         match self {
             Node::Member(_) => None,
             Node::Broker(broker) => Some(broker),

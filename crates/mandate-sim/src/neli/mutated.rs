@@ -5,18 +5,18 @@
 
 use std::collections::BTreeMap;
 
-use mandate_proto::identity::{Lifetime, Term};
+use mandate_proto::identity::{Incarnation, Term};
 use mandate_proto::machine::{Effects, Machine};
 use mandate_proto::neli::{
-    Effect, Event, Holding, Input, Kind, Loss, Mark, Member, Partition, Plan, Published, Renewed,
-    Request, RequestId,
+    Effect, Event, Holding, Input, LedgerPlan, LedgerRequest, Mark, Member, Partition,
+    PublishOutcome, RecordKind, Renewed, RequestId, RoleLoss,
 };
 use mandate_proto::time::{Instant, WallTime};
 
 use super::Mutant;
 
 /// A member with a bug, or without.
-pub struct Mutated {
+pub(crate) struct Mutated {
     member: Member,
     mutant: Option<Mutant>,
     effects: Effects<Effect>,
@@ -34,18 +34,20 @@ struct Wrong {
     until: Option<Instant>,
     /// The newest record that has come, by the ledger's clock.
     newest: Option<WallTime>,
+    /// The term with which a value was published last.
+    published: Option<Term>,
 }
 
 /// What a member asks for: of the ledger, or that the application is told.
 pub(super) enum Asked {
-    Request(Request),
+    Request(LedgerRequest),
     Told(Event),
 }
 
 impl Mutated {
     pub(super) fn start(
-        plan: Plan,
-        life: Lifetime,
+        plan: LedgerPlan,
+        life: Incarnation,
         mutant: Option<Mutant>,
         now: Instant,
         asked: &mut Vec<Asked>,
@@ -59,17 +61,17 @@ impl Mutated {
     }
 
     /// The machine.
-    pub fn member(&self) -> &Member {
+    pub(crate) fn member(&self) -> &Member {
         &self.member
     }
 
     /// The newest record of a partition that has come, by the ledger's clock.
-    pub fn newest(&self, partition: Partition) -> Option<WallTime> {
+    pub(crate) fn newest(&self, partition: Partition) -> Option<WallTime> {
         self.wrong.get(&partition)?.newest
     }
 
     /// What it says of itself.
-    pub fn mandate(&self, partition: Partition, now: Instant) -> Option<Holding> {
+    pub(crate) fn mandate(&self, partition: Partition, now: Instant) -> Option<Holding> {
         let right = self.member.mandate(partition, now);
         let wrong = self.wrong.get(&partition)?;
         let until = wrong.until.filter(|until| now < *until);
@@ -152,7 +154,7 @@ impl Mutated {
                     self.hold(&partitions, until, |wrong| gone != wrong.leads);
                 }
             }
-            Input::Published { id, outcome: Published::Appended { offset, .. } } => {
+            Input::Published { id, outcome: PublishOutcome::Appended { offset, .. } } => {
                 let Some((sent, partition)) = self.claims.remove(id) else { return };
                 if self.mutant == Some(Mutant::ClaimUnconfirmed) {
                     let term = Term::new(*offset).next();
@@ -198,15 +200,15 @@ impl Mutated {
             match effect {
                 Effect::Ask(mut request) => {
                     match &mut request {
-                        Request::Renew { id, marks } => {
+                        LedgerRequest::Renew { id, marks } => {
                             let renewed = marks.iter().map(|(partition, _)| *partition).collect();
                             self.renewals.insert(*id, (now, renewed));
                             if self.mutant == Some(Mutant::OverWhileLed) {
                                 marks.iter_mut().for_each(|(_, mark)| *mark = over_if_led(*mark));
                             }
                         }
-                        Request::Publish { id, partition, record }
-                            if record.kind == Kind::Claim =>
+                        LedgerRequest::Publish { id, partition, record }
+                            if matches!(record.kind, RecordKind::Claim { .. }) =>
                         {
                             self.claims.insert(*id, (now, *partition));
                         }
@@ -221,21 +223,29 @@ impl Mutated {
                         self.hold(&partitions, now + threshold, |wrong| wrong.leads);
                     }
                 }
-                Effect::Tell(event) => {
+                Effect::Tell(mut event) => {
+                    if let (
+                        Some(Mutant::FormerTermsValue),
+                        Event::Published { partition, term, .. },
+                    ) = (self.mutant, &mut event)
+                    {
+                        let former = &mut self.wrong.entry(*partition).or_default().published;
+                        *term = former.replace(*term).unwrap_or(*term);
+                    }
                     let is_dry = matches!(event, Event::Dry { .. });
                     if is_dry && self.mutant == Some(Mutant::OneDryAllLeft) {
                         self.member.handle(Input::Resign, now, &mut self.effects);
                     }
-                    self.told(event, now);
+                    self.told(&event, now);
                     asked.push(Asked::Told(event));
                 }
             }
         }
     }
 
-    fn told(&mut self, event: Event, now: Instant) {
+    fn told(&mut self, event: &Event, now: Instant) {
         let threshold = self.member.plan().threshold();
-        match event {
+        match *event {
             Event::Acquired { partition, term } => {
                 let wrong = self.wrong.entry(partition).or_default();
                 (wrong.leads, wrong.term) = (true, term);
@@ -245,12 +255,12 @@ impl Mutated {
                 wrong.leads = false;
                 let goes_on = match self.mutant {
                     Some(Mutant::RecordsProve | Mutant::ClaimUnconfirmed) => true,
-                    _ => loss == Loss::Lapsed,
+                    _ => loss == RoleLoss::Lapsed,
                 };
                 if !goes_on {
                     wrong.until = None;
                 }
-                if self.mutant == Some(Mutant::ReleasedWhileLed) && loss == Loss::Revoked {
+                if self.mutant == Some(Mutant::ReleasedWhileLed) && loss == RoleLoss::Revoked {
                     wrong.until = Some(now + threshold);
                     self.member.handle(Input::Drained { partition }, now, &mut self.effects);
                 }

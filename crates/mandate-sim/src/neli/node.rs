@@ -1,20 +1,22 @@
 //! A member as a node: the machine, its client, and an application whose work takes its time to end.
 
-use mandate_ledger::memory::{Call, Client, Outgoing};
-use mandate_proto::identity::{Lifetime, MemberId};
+use mandate_proto::identity::{Incarnation, MemberId};
 use mandate_proto::machine::{Effect, Effects};
-use mandate_proto::neli::{Event, Input, Loss, Partition};
+use mandate_proto::neli::memory::{Call, MemoryClient, Outgoing};
+use mandate_proto::neli::{Event, Input, Partition, RoleLoss};
 use mandate_proto::time::Instant;
 
 use super::mutated::{Asked, Mutated};
 use super::{Connection, MemberConfig, Message, NodeEffect, NodeInput};
+use crate::host::host_of;
 use crate::random::{Random, Stream};
+use crate::values;
 
 /// A member.
-pub struct MemberNode {
+pub(crate) struct MemberNode {
     config: MemberConfig,
     member: Mutated,
-    client: Client,
+    client: MemoryClient,
     /// The member's own thread does not run until then; its client does.
     stalled: Option<Instant>,
     held_back: Vec<Input>,
@@ -34,14 +36,14 @@ type Fx = Effects<NodeEffect>;
 impl MemberNode {
     pub(super) fn start(
         config: MemberConfig,
-        life: Lifetime,
+        life: Incarnation,
         now: Instant,
         effects: &mut Fx,
     ) -> Self {
         let mut asked = Vec::new();
         let member = Mutated::start(config.plan, life, config.mutant, now, &mut asked);
         let mut node = MemberNode {
-            client: Client::new(config.client, life),
+            client: MemoryClient::new(config.client, life),
             member,
             stalled: None,
             held_back: Vec::new(),
@@ -53,26 +55,31 @@ impl MemberNode {
             config,
         };
         node.carry_out(asked, now, effects);
+        // Of some lives every claim carries a value.
+        if life.get().is_multiple_of(5) {
+            let value = values::of_host(host_of(node.config.plan.me()), life.get());
+            node.tell(Input::Value(Some(value)), now, effects);
+        }
         node
     }
 
     /// The machine, or what a wrong implementation would do.
-    pub fn member(&self) -> &Mutated {
+    pub(crate) fn member(&self) -> &Mutated {
         &self.member
     }
 
     /// What it led and has given up without being asked to, if it ever did.
-    pub fn gave_up_unasked(&self) -> Option<Partition> {
+    pub(crate) fn gave_up_unasked(&self) -> Option<Partition> {
         self.gave_up
     }
 
     /// What its client was told last.
-    pub fn generation(&self) -> u64 {
+    pub(crate) fn generation(&self) -> u64 {
         self.client.generation()
     }
 
     /// How it is set up.
-    pub fn config(&self) -> &MemberConfig {
+    pub(crate) fn config(&self) -> &MemberConfig {
         &self.config
     }
 
@@ -152,7 +159,7 @@ impl MemberNode {
                 }
                 Asked::Told(event) => {
                     if let Event::Ended { partition, loss, .. } = event {
-                        let is_unasked = loss == Loss::Left && !self.is_asked_to_go;
+                        let is_unasked = loss == RoleLoss::Left && !self.is_asked_to_go;
                         self.gave_up = self.gave_up.or(is_unasked.then_some(partition));
                         let takes = self.random.between(Default::default(), self.config.work);
                         self.ending.push((now + takes, partition));

@@ -3,13 +3,13 @@
 use core::num::NonZeroU32;
 use core::time::Duration;
 
-use mandate_ledger::memory::{
-    Assignor, Broker, BrokerConfig, ClientConfig, Coordination, GroupId, InstanceId, Renewals,
+use mandate_proto::neli::memory::{
+    AssignmentRule, Broker, BrokerConfig, ClientConfig, Coordination, GroupId, InstanceId, Renewals,
 };
-use mandate_proto::neli::{Config, Delivery, Grants, Mode, Partition, Plan};
+use mandate_proto::neli::{Config, Grants, LedgerPlan, Mode, Partition, RecordDelivery};
 
 use super::{MemberConfig, Mutant, NodeConfig, Options};
-use crate::clock::Clock;
+use crate::clock::HostClocks;
 use crate::host::member;
 use crate::link::{Delay, LinkModel};
 use crate::network::HostIndex;
@@ -22,8 +22,8 @@ pub(super) struct Setting {
     pub(super) size: usize,
     pub(super) groups: usize,
     pub(super) partitions: u32,
-    pub(super) plan: Plan,
-    pub(super) nodes: Vec<(NodeConfig, Clock)>,
+    pub(super) plan: LedgerPlan,
+    pub(super) nodes: Vec<(NodeConfig, HostClocks)>,
     pub(super) coordinator: HostIndex,
     /// Partitions go round these.
     pub(super) logs: Vec<HostIndex>,
@@ -59,7 +59,7 @@ struct Drawn {
     allowed: u32,
     delay: Duration,
     longest_delay: Duration,
-    assignor: Assignor,
+    assignor: AssignmentRule,
     partitions: NonZeroU32,
     coordination: Coordination,
 }
@@ -79,22 +79,22 @@ impl Drawn {
             allowed,
             delay: session / 60,
             longest_delay,
-            assignor: random.pick(&[Assignor::CooperativeSticky, Assignor::RoundRobin]),
+            assignor: random.pick(&[AssignmentRule::CooperativeSticky, AssignmentRule::RoundRobin]),
             partitions,
             coordination: Coordination::Generations,
         }
     }
 
-    fn broker(&self, delivery: Delivery) -> BrokerConfig {
+    fn broker(&self, delivery: RecordDelivery) -> BrokerConfig {
         let (partitions, assignor) = (self.partitions, self.assignor);
         let (shortest_session, coordination) = (Duration::ZERO, self.coordination);
         BrokerConfig { partitions, assignor, shortest_session, delivery, coordination }
     }
 
-    fn clock(&self, random: &mut Random) -> Clock {
+    fn clock(&self, random: &mut Random) -> HostClocks {
         // The worst is that one is as fast and another as slow as allowed.
         let between = random.below(2 * self.drift as u64 + 1) as i64 - self.drift;
-        Clock::new(random.pick(&[self.drift, -self.drift, between]))
+        HostClocks::new(random.pick(&[self.drift, -self.drift, between]))
     }
 
     fn client(&self, fetches: Option<Duration>) -> ClientConfig {
@@ -111,7 +111,7 @@ impl Drawn {
         }
     }
 
-    fn grants(&self, delivery: Delivery) -> Grants {
+    fn grants(&self, delivery: RecordDelivery) -> Grants {
         let broker = Broker::new(self.broker(delivery));
         broker.grants(self.session, self.heartbeat, self.barrier)
     }
@@ -192,8 +192,8 @@ impl Setting {
             drawn.coordination = Coordination::Epochs;
         }
         let delivery = match proof {
-            Proof::Records => Delivery::AssignedOnly,
-            _ => Delivery::Anyone,
+            Proof::Records => RecordDelivery::AssignedOnly,
+            _ => RecordDelivery::Anyone,
         };
         let mut grants = drawn.grants(delivery);
         grants.fenced = proof != Proof::Records;
@@ -254,7 +254,7 @@ impl Setting {
     pub(super) fn overlapping(seed: u64, options: &Options) -> Self {
         let mut random = Random::new(seed, Stream::Setting);
         let drawn = Drawn::new(&mut random);
-        let mut grants = drawn.grants(Delivery::Anyone);
+        let mut grants = drawn.grants(RecordDelivery::Anyone);
         // Marks are kept, as on Kafka, and looked at before anyone leads; or they are not.
         grants.fenced = random.chance(0.5);
         let times = random.pick(&[2, 3]);
@@ -268,8 +268,13 @@ impl Setting {
         let groups = random.pick(&[1, 1, 2]);
         let size = groups * random.pick(&[2, 2, 3, 4]);
         let fetches = Some(plan.interval() / 2);
-        let mut setting =
-            Setting::of(&mut random, &drawn, plan, (size, groups), (fetches, Delivery::Anyone, 1));
+        let mut setting = Setting::of(
+            &mut random,
+            &drawn,
+            plan,
+            (size, groups),
+            (fetches, RecordDelivery::Anyone, 1),
+        );
         setting.rough = setting.calm;
         for (host, (node, _)) in setting.nodes.iter_mut().enumerate() {
             if let NodeConfig::Member(config) = node {
@@ -283,9 +288,9 @@ impl Setting {
     fn of(
         random: &mut Random,
         drawn: &Drawn,
-        plan: Plan,
+        plan: LedgerPlan,
         (size, groups): (usize, usize),
-        (fetches, delivery, logs): (Option<Duration>, Delivery, usize),
+        (fetches, delivery, logs): (Option<Duration>, RecordDelivery, usize),
     ) -> Self {
         let coordinator = size;
         let logs = match logs {
@@ -338,11 +343,6 @@ impl Setting {
         }
     }
 
-    /// How many nodes there are, with brokers.
-    pub(super) fn everyone(&self) -> usize {
-        self.logs.iter().copied().max().unwrap_or(self.coordinator) + 1
-    }
-
     pub(super) fn partitions(&self) -> impl Iterator<Item = Partition> + use<> {
         (0..self.partitions).map(Partition::new)
     }
@@ -374,7 +374,7 @@ fn exclusive_config(
 }
 
 /// The same, for one that thinks that no silence is too long to have been a member all the time.
-fn heedless(plan: &Plan) -> Plan {
+fn heedless(plan: &LedgerPlan) -> LedgerPlan {
     let mut grants = *plan.grants();
     let rest = grants.session;
     grants.session *= 1000;
@@ -387,7 +387,7 @@ fn heedless(plan: &Plan) -> Plan {
 }
 
 /// The same for this host, with a threshold so many times shorter, as far as messages still get through in time.
-fn shorter(plan: &Plan, host: HostIndex, times: u32) -> Plan {
+fn shorter(plan: &LedgerPlan, host: HostIndex, times: u32) -> LedgerPlan {
     let shortest = plan.grants().session / 4;
     let config = Config::new(member(host), plan.mode())
         .with_allowance(plan.allowance_per_mille())

@@ -9,66 +9,48 @@ use super::{NodeInput, Trouble};
 use crate::fault::{DiskFate, Fault};
 use crate::network::HostIndex;
 use crate::random::{Random, Stream};
+use crate::storm::{Faults, Happening, Happenings, LeaderFault, Storm};
 use crate::time::SimTime;
 
-/// Something that is to happen.
-pub(super) enum Happening {
-    Fault(Fault),
-    Tell(HostIndex, NodeInput),
-}
+/// Kinds of faults of leaders, the common ones included.
+const LEADER_FAULTS: u64 = 10;
 
-type Happenings = Vec<(SimTime, Happening)>;
-
-/// A fault that is meant for whoever leads then.
-#[derive(Clone, Copy)]
-pub(super) struct Strike {
-    kind: u64,
-    pub(super) lasting: Duration,
-}
-
-impl Strike {
-    /// What happens, and how it ends.
-    pub(super) fn happen(
-        self,
-        host: HostIndex,
-        setting: &Setting,
-    ) -> Vec<(Happening, Option<Fault>)> {
-        let restarts = |host| {
-            let recover = Fault::Recover { host, disk: DiskFate::Kept };
-            [Fault::Crash(host), recover].map(|fault| (Happening::Fault(fault), None))
-        };
-        let broken = |fault, mended| (Happening::Fault(fault), Some(mended));
-        let cut = |from, to| broken(Fault::Cut { from, to }, Fault::Mend { from, to });
-        let coordinator = setting.coordinator;
-        match self.kind {
-            0 => vec![broken(Fault::Crash(host), Fault::Recover { host, disk: DiskFate::Kept })],
-            1 => vec![broken(Fault::Pause(host), Fault::Resume(host))],
-            2 => vec![cut(host, coordinator)],
-            3 => vec![cut(coordinator, host)],
-            4 => vec![cut(host, coordinator), cut(coordinator, host)],
-            5 => {
-                let brokers = setting.logs.iter().chain([&coordinator]);
-                brokers.flat_map(|broker| [cut(host, *broker), cut(*broker, host)]).collect()
-            }
-            6 => vec![(Happening::Tell(host, NodeInput::Stall(self.lasting)), None)],
-            7 => {
-                // It renews, and does not come through the barrier to which another sends everyone.
-                let lost = Happening::Tell(host, NodeInput::LoseJoins(self.lasting));
-                let mut happens = vec![(lost, None)];
-                happens.extend(neighbour(host, setting).into_iter().flat_map(restarts));
-                happens
-            }
-            8 => {
-                // While it does not run another starts that goes by its static name, where names are shared: that one has
-                // everything at once.
-                let mut happens = vec![broken(Fault::Pause(host), Fault::Resume(host))];
-                let other = host ^ 1;
-                happens
-                    .extend((other < setting.size).then(|| restarts(other)).into_iter().flatten());
-                happens
-            }
-            _ => vec![(Happening::Tell(host, NodeInput::Member(Input::Resign)), None)],
+/// What a fault of a leader consists of, and how each part ends.
+pub(super) fn leader_faults(
+    fault: LeaderFault,
+    host: HostIndex,
+    setting: &Setting,
+) -> Faults<NodeInput> {
+    let restarts = |host| {
+        let recover = Fault::Recover { host, disk: DiskFate::Kept };
+        [Fault::Crash(host), recover].map(|fault| (Happening::Fault(fault), None))
+    };
+    let broken = |(fault, mended)| (Happening::Fault(fault), Some(mended));
+    let cut = |from, to| broken((Fault::Cut { from, to }, Fault::Mend { from, to }));
+    let coordinator = setting.coordinator;
+    match fault.kind {
+        0..LeaderFault::COMMON => fault.common(host, coordinator).into_iter().map(broken).collect(),
+        5 => {
+            let brokers = setting.logs.iter().chain([&coordinator]);
+            brokers.flat_map(|broker| [cut(host, *broker), cut(*broker, host)]).collect()
         }
+        6 => vec![(Happening::Tell(host, NodeInput::Stall(fault.lasts)), None)],
+        7 => {
+            // It renews, and does not come through the barrier to which another sends everyone.
+            let lost = Happening::Tell(host, NodeInput::LoseJoins(fault.lasts));
+            let mut faults = vec![(lost, None)];
+            faults.extend(neighbour(host, setting).into_iter().flat_map(restarts));
+            faults
+        }
+        8 => {
+            // While it does not run another starts that goes by its static name, where names are shared: that one has
+            // everything at once.
+            let mut faults = vec![broken((Fault::Pause(host), Fault::Resume(host)))];
+            let other = host ^ 1;
+            faults.extend((other < setting.size).then(|| restarts(other)).into_iter().flatten());
+            faults
+        }
+        _ => vec![(Happening::Tell(host, NodeInput::Member(Input::Resign)), None)],
     }
 }
 
@@ -77,23 +59,15 @@ fn neighbour(host: HostIndex, setting: &Setting) -> Option<HostIndex> {
     Some((host + 1) % setting.size).filter(|other| *other != host)
 }
 
-/// The strikes of a seed, in order.
-pub(super) fn strikes(seed: u64, setting: &Setting) -> Vec<(SimTime, Strike)> {
-    let mut random = Random::new(seed ^ 0x57E1, Stream::Faults);
-    let session = setting.plan.grants().session;
-    let draw = |random: &mut Random| {
-        let at = SimTime::ZERO + random.between(session, setting.storm);
-        let longest = session * random.pick(&[1, 3, 6]);
-        let lasting = random.between(Duration::ZERO, longest);
-        (at, Strike { kind: random.below(10), lasting })
-    };
-    let mut strikes: Vec<_> = (0..random.below(7)).map(|_| draw(&mut random)).collect();
-    strikes.sort_by_key(|(at, _)| *at);
-    strikes
+/// The storm of a seed.
+pub(super) fn draw(seed: u64, setting: &Setting) -> Storm<NodeInput> {
+    let unit = setting.plan.grants().session;
+    let leader_faults = LeaderFault::draw(seed, (unit, setting.storm), (7, LEADER_FAULTS));
+    Storm { happenings: happenings(seed, setting), leader_faults, lasts: setting.storm }
 }
 
 /// What happens in the storm; what would come after it does not.
-pub(super) fn happenings(seed: u64, setting: &Setting) -> Happenings {
+fn happenings(seed: u64, setting: &Setting) -> Happenings<NodeInput> {
     let mut random = Random::new(seed, Stream::Faults);
     let mut happenings = Vec::new();
     let session = setting.plan.grants().session;
@@ -101,18 +75,18 @@ pub(super) fn happenings(seed: u64, setting: &Setting) -> Happenings {
         let begin = SimTime::ZERO + random.between(Duration::ZERO, setting.storm);
         let longest = session * random.pick(&[1, 2, 6]);
         let end = begin + random.between(Duration::ZERO, longest);
-        draw(&mut random, setting, (begin, end), &mut happenings);
+        draw_fault(&mut random, setting, (begin, end), &mut happenings);
     }
     let over = SimTime::ZERO + setting.storm;
     happenings.retain(|(at, _)| *at < over);
     happenings
 }
 
-fn draw(
+fn draw_fault(
     random: &mut Random,
     setting: &Setting,
     (begin, end): (SimTime, SimTime),
-    happenings: &mut Happenings,
+    happenings: &mut Happenings<NodeInput>,
 ) {
     let session = setting.plan.grants().session;
     let host = random.below(setting.size as u64) as usize;
@@ -209,7 +183,7 @@ fn return_in_silence(
     host: HostIndex,
     begin: SimTime,
     setting: &Setting,
-    happenings: &mut Happenings,
+    happenings: &mut Happenings<NodeInput>,
 ) {
     let grants = setting.plan.grants();
     // A client that has joined for longer than a barrier and a session gives up, and says so.
@@ -224,7 +198,12 @@ fn return_in_silence(
     }
 }
 
-fn restart_cleanly(host: HostIndex, at: SimTime, session: Duration, happenings: &mut Happenings) {
+fn restart_cleanly(
+    host: HostIndex,
+    at: SimTime,
+    session: Duration,
+    happenings: &mut Happenings<NodeInput>,
+) {
     let leave = NodeInput::Member(Input::Leave);
     happenings.push((at, Happening::Tell(host, leave)));
     let end = at + session / 2;

@@ -3,61 +3,55 @@
 use std::collections::BTreeMap;
 
 use mandate_proto::identity::Term;
-use mandate_proto::neli::{Event, Holding, Loss, Partition};
+use mandate_proto::neli::{Event, Holding, Partition, RoleLoss};
 
 use super::Node;
-use crate::fault::Name;
+use crate::fault::MemberName;
 use crate::network::HostIndex;
 use crate::pole::register::Register;
-use crate::subject::{Moment, Observation, Observer};
+use crate::subject::{Moment, Observation};
 use crate::time::SimTime;
-use crate::trace::Trace;
-use crate::verdict::Violation;
+use crate::values;
+use crate::watch::{Broken, Invariants};
 
 /// Reported when two hold one role at once.
-pub(super) const ONE_HOLDER: &str = "one holder at a time";
+const ONE_HOLDER: &str = "one holder at a time";
 /// Reported when a term is not above all that were held before.
-pub(super) const TERMS_RISE: &str = "terms rise";
+const TERMS_RISE: &str = "terms rise";
 
-/// Watches a run.
-pub(super) struct Watch<'a> {
-    trace: Option<Trace<'a>>,
+/// What is led, and what is led no more.
+#[derive(Default)]
+pub(super) struct Reigns {
     /// How often a partition was acquired.
-    pub(super) reigns: u64,
+    acquired: u64,
+    /// Under which term each host came to lead a partition last.
+    terms: BTreeMap<(HostIndex, Partition), Option<Term>>,
     /// What was led no more, by whom and why.
-    pub(super) ended: Vec<(HostIndex, Partition, Loss)>,
-    pub(super) violation: Option<Violation>,
+    pub(super) ended: Vec<(HostIndex, Partition, RoleLoss)>,
 }
 
-impl<'a> Watch<'a> {
-    pub(super) fn new(trace: Option<Trace<'a>>) -> Self {
-        Watch { trace, reigns: 0, ended: Vec::new(), violation: None }
-    }
-
-    pub(super) fn fail(&mut self, invariant: &'static str, what: String) {
-        self.violation.get_or_insert(Violation::Correctness { invariant, what });
-    }
-
-    pub(super) fn stall(&mut self, invariant: &'static str, what: String) {
-        self.violation.get_or_insert(Violation::Liveness { invariant, what });
-    }
-}
-
-impl Observer<Node> for Watch<'_> {
-    fn observe(&mut self, moment: Moment, what: &Observation<'_, Node>) {
-        if let Some(trace) = &mut self.trace {
-            trace.observe(moment, what);
+impl Invariants<Node> for Reigns {
+    fn check(&mut self, moment: Moment, what: &Observation<'_, Node>) -> Result<(), Broken> {
+        match what {
+            Observation::Told(Event::Acquired { partition, term }) => {
+                self.acquired += 1;
+                self.terms.insert((moment.host, *partition), *term);
+            }
+            Observation::Told(Event::Published { partition, term, value }) => {
+                let held = self.terms.get(&(moment.host, *partition)).copied().flatten();
+                let checked = values::of_publisher(moment.host, (held, *term), value);
+                return checked.map_err(|what| (values::NAME, what));
+            }
+            Observation::Told(Event::Ended { partition, loss, .. }) => {
+                self.ended.push((moment.host, *partition, *loss));
+            }
+            _ => {}
         }
-        if let Observation::Told(Event::Acquired { .. }) = what {
-            self.reigns += 1;
-        }
-        if let Observation::Told(Event::Ended { partition, loss, .. }) = what {
-            self.ended.push((moment.host, *partition, *loss));
-        }
+        Ok(())
     }
 
-    fn is_done(&self) -> bool {
-        self.violation.is_some()
+    fn reigns(&self) -> u64 {
+        self.acquired
     }
 }
 
@@ -82,12 +76,12 @@ impl Holders {
         &mut self,
         holders: &[(HostIndex, Holding)],
         now: SimTime,
-    ) -> Result<(), (&'static str, String)> {
+    ) -> Result<(), Broken> {
         let partition = self.partition;
         // Where there are no terms, several may hold it for a while.
         let is_exclusive = holders.iter().any(|(_, holding)| holding.term.is_some());
         if let ([(one, _), (other, _), ..], true) = (holders, is_exclusive) {
-            let (one, other) = (Name(*one), Name(*other));
+            let (one, other) = (MemberName(*one), MemberName(*other));
             let what = format!("{one} and {other} both hold {partition} (at {now} s)");
             return Err((ONE_HOLDER, what));
         }
@@ -99,8 +93,8 @@ impl Holders {
                 let (highest, by) = self.highest.expect("checked");
                 let what = format!(
                     "{} holds {partition} in term {term}, and {} held it in {highest} (at {now} s)",
-                    Name(*host),
-                    Name(by)
+                    MemberName(*host),
+                    MemberName(by)
                 );
                 return Err((TERMS_RISE, what));
             }

@@ -1,8 +1,8 @@
 //! NFD-L under simulation.
 //!
 //! A seed draws a group of 3 to 9 members, its interval and detection time, its links and
-//! clocks, and a storm of faults ([`storm`](crate::storm)). During the storm the invariants are watched; then
-//! everything heals, and [`scenario`] demands, in this order: agreement on one leader within the
+//! clocks, and a storm of faults. During the storm the invariants are watched; then
+//! everything heals, and this is demanded, in this order: agreement on one leader within the
 //! bound, one broadcaster that sends N-1 messages an interval, a newcomer that unseats nobody,
 //! and, after a crash of the leader, its detection in time and agreement on another.
 
@@ -11,12 +11,13 @@ use mandate_proto::machine::Effects;
 use mandate_proto::nfd_l::{self, Config, Effect, Event, Input, Message, NfdL, Stable};
 use mandate_proto::time::Instant;
 
+use crate::mutant::mutants;
 use crate::subject::{Boot, Subject};
 
-pub mod invariants;
-pub mod scenario;
+mod invariants;
+mod scenario;
 
-pub use scenario::{Options, bound, run};
+pub use scenario::{Options, run};
 
 /// How a simulated member is set up.
 #[derive(Clone, Copy, Debug)]
@@ -27,20 +28,12 @@ pub struct MemberConfig {
     pub mutant: Option<Mutant>,
 }
 
-/// Bugs to put back on purpose: a harness is believed once it has caught some.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mutant {
-    /// Labels restart at zero after a crash: zero time is not read back (section 3.2 of the
-    /// paper is there to avoid just that).
-    LabelsRestart,
-    /// Zero time is written again at every start.
-    WritesEveryStart,
-    /// A restarted member takes itself for more than it is, and unseats the leader.
-    PushyNewcomer,
-    /// Uptimes are compared as printed in the paper.
-    PrintedSeniority,
-    /// Every suspicion comes one interval late.
-    SlowDetector,
+mutants! {
+    LabelsRestart, "labels-restart", "nfd-l", "labels restart at zero after a crash";
+    WritesEveryStart, "writes-every-start", "nfd-l", "zero time is written at every start";
+    PushyNewcomer, "pushy-newcomer", "nfd-l", "a restarted member unseats the leader";
+    PrintedSeniority, "printed-seniority", "nfd-l", "uptimes are compared as printed in the paper";
+    SlowDetector, "slow-detector", "nfd-l", "every suspicion comes one interval late";
 }
 
 impl Subject for NfdL {

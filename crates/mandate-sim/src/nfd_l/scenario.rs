@@ -11,11 +11,12 @@ use super::{MemberConfig, Mutant};
 use crate::fault::{DiskFate, Fault};
 use crate::host::{host_of, member};
 use crate::random::{Random, Stream};
-use crate::storm::{self, MAX_REPLAN, Setting};
+use crate::scenario::{Run, Scenario, Watched};
+use crate::storm::{self, Happening, MAX_REPLAN, Setting, Storm};
 use crate::subject::Moment;
 use crate::time::SimTime;
-use crate::trace::Trace;
 use crate::verdict::Outcome;
+use crate::watch::Watch;
 use crate::world::World;
 
 /// How to run a seed.
@@ -25,27 +26,13 @@ pub struct Options {
     pub mutant: Option<Mutant>,
 }
 
-/// Whether something must never happen or must happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// It must never happen.
-    Correctness,
-    /// It must happen in time.
-    Liveness,
-}
-
 /// Within this time after healing all members agree, if no message takes longer than `delay` any
 /// more and no wake-up or write longer than `lateness`.
 ///
 /// The worst case is a chain: a dead leader whose last heartbeat arrived one detection time late
 /// and is trusted for another; an interval for a stalled member to forgive or a newcomer to
 /// listen, and one for the winner's next heartbeat.
-pub fn bound(
-    interval: Duration,
-    detect: Duration,
-    delay: Duration,
-    lateness: Duration,
-) -> Duration {
+fn bound(interval: Duration, detect: Duration, delay: Duration, lateness: Duration) -> Duration {
     detect * 2 + interval * 2 + (delay + lateness) * 4
 }
 
@@ -64,7 +51,11 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
         (least, most) = (least / MAX_REPLAN, most * MAX_REPLAN);
         interval *= MAX_REPLAN;
     }
-    let court = Court::new(setting.size, interval, least..=most, trace.map(Trace::new));
+    let resignations: Vec<_> = (0..resignations)
+        // Not so late that a member still abstains when all agree.
+        .map(|_| SimTime::ZERO + random.between(Duration::ZERO, setting.storm / 4 * 3))
+        .collect();
+    let court = Court::new(setting.size, interval, least..=most);
     let hosts = setting.clocks.iter().enumerate().map(|(host, clock)| {
         let config = Config::new(member(host), setting.interval, setting.detect)
             .expect("the setting draws detection times above intervals")
@@ -74,32 +65,17 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
         let config = if planned { kept_current(config) } else { config };
         (MemberConfig { config, mutant: options.mutant }, clock.clone())
     });
-    let world = World::new(seed, hosts, setting.rough, setting.machinery, court);
-    let mut run = Run {
-        world,
-        random: Random::new(seed ^ 0x5EED, Stream::Faults),
-        agreement: 0.0,
-        crashed: None,
-        planned,
-        setting,
-    };
-    for _ in 0..resignations {
-        // Whoever leads then. Not so late that it still abstains when all agree.
-        let at = SimTime::ZERO + random.between(Duration::ZERO, run.setting.storm / 4 * 3);
-        (0..run.setting.size).for_each(|host| run.world.schedule_input(at, host, Input::Resign));
-    }
-    run.weather_the_storm(seed);
-    let _ = run.demand_everything();
-    let Run { world, agreement, .. } = run;
-    let (verdict, reigns) = (world.observer.verdict(), world.observer.agreement.reigns());
-    world.outcome(verdict, reigns, agreement)
+    let watch = Watch::new(court, trace);
+    let world = World::new(seed, hosts, setting.rough, setting.machinery, watch);
+    let random = Random::new(seed ^ 0x5EED, Stream::Faults);
+    Run { world, case: Case { random, resignations, crashed: None, planned, setting } }.play(seed)
 }
 
-struct Run<'a> {
+struct Case {
     setting: Setting,
-    world: World<NfdL, Court<'a>>,
     random: Random,
-    agreement: f64,
+    /// When whoever leads resigns.
+    resignations: Vec<SimTime>,
     crashed: Option<SimTime>,
     /// Followers ask for other intervals, so messages are not all heartbeats at the interval of the setting.
     planned: bool,
@@ -111,28 +87,57 @@ fn kept_current(config: Config) -> Config {
     config.with_mistakes(detect * 10_000, detect, least).expect("bounds above zero")
 }
 
-/// The run has failed; the court knows why.
+/// The run has failed; the watch knows why.
 struct Failed;
 
-impl Run<'_> {
-    fn weather_the_storm(&mut self, seed: u64) {
-        for (at, fault) in storm::faults(seed, &self.setting) {
-            self.world.schedule(at, fault);
+impl Scenario for Case {
+    type Subject = NfdL;
+    type Invariants = Court;
+
+    fn storm(&mut self, _: &mut Watched<'_, Self>, seed: u64) -> Storm<Input> {
+        let mut happenings = Vec::new();
+        for at in &self.resignations {
+            let resign = |host| (*at, Happening::Tell(host, Input::Resign));
+            happenings.extend((0..self.setting.size).map(resign));
         }
-        for (at, host, factor) in self.setting.replans.clone() {
-            self.world.schedule_input(at, host, self.replan(factor));
+        let faults = storm::faults(seed, &self.setting);
+        happenings.extend(faults.into_iter().map(|(at, fault)| (at, Happening::Fault(fault))));
+        for (at, host, factor) in &self.setting.replans {
+            happenings.push((*at, Happening::Tell(*host, self.replan(*factor))));
         }
-        self.world.start_all();
-        self.world.run_until(SimTime::ZERO + self.setting.storm);
+        Storm { happenings, leader_faults: Vec::new(), lasts: self.setting.storm }
     }
 
+    /// Some members stay down for good.
+    fn heal(run: &mut Run<'_, Self>) {
+        let calm = vec![Fault::SetLinks(Box::new(run.case.setting.calm))];
+        run.calm_down(calm, |run, host| run.world.tell(host, run.case.replan(1.0)));
+        let down = (0..run.case.setting.size).filter(|host| run.world.machine(*host).is_none());
+        let down: Vec<_> = down.collect();
+        let all_down = down.len() == run.case.setting.size;
+        for host in down {
+            if all_down || run.case.random.chance(0.7) {
+                let disk = storm::disk(&mut run.case.random);
+                run.world.inject(Fault::Recover { host, disk });
+            }
+        }
+    }
+
+    fn demand(run: &mut Run<'_, Self>) {
+        // What fails is in the watch.
+        let _ = run.demand_everything();
+    }
+}
+
+impl Case {
     fn replan(&self, factor: f64) -> Input {
         let (interval, detect) = (self.setting.interval, self.setting.detect);
         Input::Replan { interval: interval.mul_f64(factor), detect: detect.mul_f64(factor) }
     }
+}
 
+impl Run<'_, Case> {
     fn demand_everything(&mut self) -> Result<(), Failed> {
-        self.heal();
         self.note("healed");
         let leader = self.demand_agreement(true)?;
         self.note(&format!("agreed on {leader}"));
@@ -148,57 +153,37 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Everything is as it should be from now on, but some members stay down for good.
-    fn heal(&mut self) {
-        self.world.inject(Fault::Heal);
-        self.world.inject(Fault::SetLinks(Box::new(self.setting.calm)));
-        for host in 0..self.setting.size {
-            self.world.inject(Fault::Resume(host));
-            self.world.tell(host, self.replan(1.0));
-        }
-        let down = (0..self.setting.size).filter(|host| self.world.machine(*host).is_none());
-        let down: Vec<_> = down.collect();
-        let all_down = down.len() == self.setting.size;
-        for host in down {
-            if all_down || self.random.chance(0.7) {
-                let disk = storm::disk(&mut self.random);
-                self.world.inject(Fault::Recover { host, disk });
-            }
-        }
-    }
-
     fn up(&self) -> Vec<usize> {
-        (0..self.setting.size).filter(|host| self.world.machine(*host).is_some()).collect()
+        (0..self.case.setting.size).filter(|host| self.world.machine(*host).is_some()).collect()
     }
 
     /// Agreement within the bound, counted from when the last straggler has arrived.
     fn demand_agreement(&mut self, healing: bool) -> Result<MemberId, Failed> {
-        let machinery = self.setting.machinery;
+        let machinery = self.case.setting.machinery;
         let lateness = machinery.lateness.max(machinery.write_time);
-        let delay = self.setting.calm.max_delay;
-        let bound = bound(self.setting.interval, self.setting.detect, delay, lateness);
-        let crashed = self.crashed.unwrap_or(self.world.now());
+        let delay = self.case.setting.calm.max_delay;
+        let bound = bound(self.case.setting.interval, self.case.setting.detect, delay, lateness);
+        let crashed = self.case.crashed.unwrap_or(self.world.now());
         let began = if healing { self.world.last_arrival() } else { crashed };
         self.world.run_until(began + bound);
         self.stop_if_violated()?;
-        let agreement = &self.world.observer.agreement;
+        let agreement = &self.world.observer.invariants.agreement;
         match agreement.agreed() {
             Some((leader, _)) if !self.all_name(leader) => {
                 let what = format!("not all machines say what they told: {leader}");
-                self.fail(Kind::Correctness, agreement::NAME, what)
+                self.fail(agreement::NAME, what)
             }
             Some((leader, _)) if self.is_passed_over(leader) => {
                 let what = format!("{leader} leads, though another has the priority");
-                self.fail(Kind::Liveness, agreement::NAME, what)
+                self.stall(agreement::NAME, what)
             }
             Some((leader, since)) => {
-                let share = (since - began).as_secs_f64() / bound.as_secs_f64();
-                self.agreement = self.agreement.max(share);
+                self.world.observer.took(since - began, bound);
                 Ok(leader)
             }
             None => {
                 let what = format!("none {bound:?} after healing: {}", agreement.describe());
-                self.fail(Kind::Liveness, agreement::NAME, what)
+                self.stall(agreement::NAME, what)
             }
         }
     }
@@ -207,12 +192,14 @@ impl Run<'_> {
     /// longest delay; by then all windows hold only arrivals of calm days.
     fn demand_detection(&mut self, leader: MemberId) -> Result<(), Failed> {
         let crashed = self.world.now();
-        self.crashed = Some(crashed);
-        let lateness = self.setting.machinery.lateness * 2 + Duration::from_millis(1);
+        self.case.crashed = Some(crashed);
+        let lateness = self.case.setting.machinery.lateness * 2 + Duration::from_millis(1);
         // The heartbeats' lateness and the suspicion's own. And two clocks drift apart by up to
         // twice what one may be off, while the mean over a window is half a window behind.
-        let lateness = lateness + self.setting.interval.mul_f64(self.setting.window as f64 * 0.001);
-        let bound = self.setting.detect.mul_f64(1.003) + self.setting.calm.max_delay + lateness;
+        let lateness =
+            lateness + self.case.setting.interval.mul_f64(self.case.setting.window as f64 * 0.001);
+        let bound =
+            self.case.setting.detect.mul_f64(1.003) + self.case.setting.calm.max_delay + lateness;
         self.world.run_until(crashed + bound);
         self.stop_if_violated()?;
         let names = |host: &usize| {
@@ -222,21 +209,21 @@ impl Run<'_> {
             None => Ok(()),
             Some(host) => {
                 let what = format!("{} follows {leader} {bound:?} after its crash", member(host));
-                self.fail(Kind::Liveness, "detection time", what)
+                self.stall("detection time", what)
             }
         }
     }
 
     /// Everyone has noticed the crash by now; one more delay, and all agree.
     fn demand_swift_agreement(&mut self) -> Result<(), Failed> {
-        let lateness = self.setting.machinery.lateness * 2;
+        let lateness = self.case.setting.machinery.lateness * 2;
         let now = self.world.now();
-        self.world.run_until(now + self.setting.calm.max_delay + lateness);
+        self.world.run_until(now + self.case.setting.calm.max_delay + lateness);
         self.stop_if_violated()?;
-        let agreement = &self.world.observer.agreement;
+        let agreement = &self.world.observer.invariants.agreement;
         if agreement.agreed().is_none() {
             let what = format!("none one delay after all have noticed: {}", agreement.describe());
-            return self.fail(Kind::Liveness, agreement::NAME, what);
+            return self.stall(agreement::NAME, what);
         }
         Ok(())
     }
@@ -248,7 +235,8 @@ impl Run<'_> {
 
     /// Whether a member of higher priority is up and does not lead.
     fn is_passed_over(&self, leader: MemberId) -> bool {
-        let favoured = self.setting.favoured.filter(|host| self.world.machine(*host).is_some());
+        let favoured =
+            self.case.setting.favoured.filter(|host| self.world.machine(*host).is_some());
         favoured.is_some_and(|host| host != host_of(leader))
     }
 
@@ -256,26 +244,27 @@ impl Run<'_> {
     fn demand_silence(&mut self, leader: MemberId) -> Result<(), Failed> {
         let (before, changes) = (self.world.counts().messages, self.changes());
         let began = self.world.now();
-        self.world.run_until(began + self.setting.interval * (20 + self.setting.window as u32));
+        self.world
+            .run_until(began + self.case.setting.interval * (20 + self.case.setting.window as u32));
         self.stop_if_violated()?;
         if self.changes() != changes {
-            let agreement = &self.world.observer.agreement;
+            let agreement = &self.world.observer.invariants.agreement;
             let what = format!("the agreement on {leader} did not last: {}", agreement.describe());
-            return self.fail(Kind::Liveness, agreement::NAME, what);
+            return self.stall(agreement::NAME, what);
         }
-        if self.planned {
+        if self.case.planned {
             return Ok(());
         }
         let sent = self.world.counts().messages - before;
         let elapsed = self.world.now() - began;
-        let (size, interval) = (self.setting.size, self.setting.interval);
+        let (size, interval) = (self.case.setting.size, self.case.setting.interval);
         match one_broadcaster::check(sent, size, interval, elapsed) {
             Ok(()) => Ok(()),
-            Err(what) => self.fail(Kind::Correctness, one_broadcaster::NAME, what),
+            Err(what) => self.fail(one_broadcaster::NAME, what),
         }
     }
 
-    /// A follower crashes and comes back, whatever became of its disk and its calendar: nobody
+    /// A follower crashes and comes back, whatever became of its disk and its wall clock: nobody
     /// else changes its mind.
     fn demand_stability(&mut self, leader: MemberId) -> Result<(), Failed> {
         let followers: Vec<_> =
@@ -283,10 +272,10 @@ impl Run<'_> {
         if followers.is_empty() {
             return Ok(());
         }
-        let host = self.random.pick(&followers);
-        let down = self.random.between(Duration::ZERO, self.setting.detect * 2);
-        let by_nanos = storm::wall_step(&mut self.random);
-        let disk = if self.random.chance(0.3) { DiskFate::Lost } else { DiskFate::Kept };
+        let host = self.case.random.pick(&followers);
+        let down = self.case.random.between(Duration::ZERO, self.case.setting.detect * 2);
+        let by_nanos = storm::wall_step(&mut self.case.random);
+        let disk = if self.case.random.chance(0.3) { DiskFate::Lost } else { DiskFate::Kept };
         self.world.inject(Fault::Crash(host));
         self.world.inject(Fault::StepWall { host, by_nanos });
         let now = self.world.now();
@@ -294,29 +283,34 @@ impl Run<'_> {
         let changes = self.changes();
         self.world.inject(Fault::Recover { host, disk });
         let now = self.world.now();
-        self.world.run_until(now + self.setting.interval * 2 + self.setting.detect);
+        self.world.run_until(now + self.case.setting.interval * 2 + self.case.setting.detect);
         self.stop_if_violated()?;
         // The newcomer's own: it hears the leader, or, if the one heartbeat came a little late,
         // claims and gives way again.
-        let agreed = self.world.observer.agreement.agreed().map(|(leader, _)| leader);
+        let agreed = self.world.observer.invariants.agreement.agreed().map(|(leader, _)| leader);
         if agreed != Some(leader) || self.changes() - changes > 2 {
-            let what = self.world.observer.agreement.describe();
+            let what = self.world.observer.invariants.agreement.describe();
             let what = format!("{} came back and {leader} was unseated: {what}", member(host));
-            return self.fail(Kind::Correctness, stability::NAME, what);
+            return self.fail(stability::NAME, what);
         }
         Ok(())
     }
 
     fn changes(&self) -> u64 {
-        self.world.observer.agreement.changes()
+        self.world.observer.invariants.agreement.changes()
     }
 
     fn stop_if_violated(&self) -> Result<(), Failed> {
         self.world.observer.verdict().map_err(|_| Failed)
     }
 
-    fn fail<T>(&mut self, kind: Kind, invariant: &'static str, what: String) -> Result<T, Failed> {
-        self.world.observer.fail(kind, invariant, what);
+    fn fail<T>(&mut self, invariant: &'static str, what: String) -> Result<T, Failed> {
+        self.world.observer.fail(invariant, what);
+        Err(Failed)
+    }
+
+    fn stall<T>(&mut self, invariant: &'static str, what: String) -> Result<T, Failed> {
+        self.world.observer.stall(invariant, what);
         Err(Failed)
     }
 

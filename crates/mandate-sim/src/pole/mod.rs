@@ -1,20 +1,22 @@
 //! Election by score, whole, under simulation: detection, selection, installation and moves.
 
+use mandate_proto::election::Figures;
 use mandate_proto::identity::MemberId;
 use mandate_proto::machine::{Effects, Machine};
-use mandate_proto::pole::installation::{Boot, Promised};
-use mandate_proto::pole::member::{Config, Effect, Event, Figures, Input, Member, Message};
+use mandate_proto::pole::installation::{Promised, Safeguard};
+use mandate_proto::pole::member::{Config, Effect, Event, Input, Member, Message};
 use mandate_proto::time::Instant;
 
+use crate::mutant::mutants;
 use crate::subject::{self, Subject};
 
 mod put_back;
-pub mod register;
-pub mod scenario;
-pub mod shape;
+pub(crate) mod register;
+mod scenario;
+mod shape;
 mod watch;
 
-pub use scenario::{Mutant, Options, run};
+pub use scenario::{Options, run};
 
 /// How a simulated member is set up.
 #[derive(Clone, Debug)]
@@ -29,6 +31,37 @@ pub struct MemberConfig {
     pub mutant: Option<Mutant>,
 }
 
+mutants! {
+    IsolatedCandidates, "isolated-candidates", "pole",
+        "also members that do not hear a quorum are candidates, as in the paper";
+    PromiseNotDurable, "promise-not-durable", "pole", "promises are not on disk after a crash";
+    ImpatientClaims, "impatient-claims", "pole",
+        "a claim is given up after a fixed time that counts from before it was written down";
+    OlderDiskIgnored, "older-disk-ignored", "pole",
+        "nobody minds a member whose disk was put back to an older state";
+    SilenceIgnored, "silence-ignored", "pole", "a leader that falls silent is not suspected";
+    HintIsProof, "hint-is-proof", "pole",
+        "a connection that breaks is taken for the death of whom it led to";
+    NearestRoundTrip, "nearest-round-trip", "pole",
+        "probes wait by the round trip to the nearest member";
+    ValueOutlivesTerm, "value-outlives-term", "pole",
+        "what a leader published is shown with the next leader";
+}
+
+impl Mutant {
+    fn without(self) -> Option<Safeguard> {
+        match self {
+            Mutant::ImpatientClaims => Some(Safeguard::GrowingPatience),
+            Mutant::OlderDiskIgnored => Some(Safeguard::WentBack),
+            Mutant::SilenceIgnored => Some(Safeguard::Silence),
+            Mutant::HintIsProof => Some(Safeguard::HintProbed),
+            Mutant::NearestRoundTrip => Some(Safeguard::OwnRoundTrip),
+            Mutant::ValueOutlivesTerm => Some(Safeguard::ValueOfTerm),
+            Mutant::IsolatedCandidates | Mutant::PromiseNotDurable => None,
+        }
+    }
+}
+
 impl Subject for Member {
     type Message = Message;
     type Stable = Promised;
@@ -41,9 +74,7 @@ impl Subject for Member {
         now: Instant,
         effects: &mut Effects<Effect>,
     ) -> Self {
-        let subject::Boot { stored, is_new, is_changed, lifetime, .. } = boot;
-        let config = setup.edited.as_ref().filter(|_| boot.is_edited).unwrap_or(&setup.config);
-        let mut boot = Boot { stored, is_new, is_changed, lifetime };
+        let (config, mut boot) = boot.with(&setup.config, setup.edited.as_ref());
         // The other mutants act where the group is set up, or in the machine.
         if setup.mutant == Some(Mutant::PromiseNotDurable) {
             boot.stored = boot.stored.map(|_| Promised::ADMITTED);
@@ -55,5 +86,29 @@ impl Subject for Member {
 
     fn received(from: MemberId, message: Message) -> Input {
         Input::Received { from, message }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mixture::Mixture;
+    use crate::storm::Setting;
+
+    /// Members whose list or guarantee was edited are refused, and the others lead: a run without any leader would show nothing.
+    #[test]
+    fn a_group_in_which_the_lists_of_some_are_edited_has_leaders() {
+        let edited = |seed: &u64| {
+            let size = Setting::draw(*seed).size;
+            let mixture = Mixture::draw(*seed, size);
+            (0..size).any(|host| mixture.is_edited(host))
+        };
+        let reigns: Vec<_> = (0..1_000)
+            .filter(edited)
+            .map(|seed| run(seed, &Options::default(), None).reigns)
+            .collect();
+        let led = reigns.iter().filter(|reigns| **reigns > 0).count();
+        assert!(reigns.len() > 80, "one run in eight: {}", reigns.len());
+        assert!(led * 10 > reigns.len() * 9, "{led} of {} have leaders", reigns.len());
     }
 }

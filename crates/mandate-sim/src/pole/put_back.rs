@@ -11,13 +11,13 @@ use core::time::Duration;
 
 use mandate_proto::pole::member::Member;
 
-use super::scenario::Run;
-use crate::fault::{DiskFate, Fault, Name};
+use super::scenario::Case;
+use crate::fault::{DiskFate, Fault, MemberName};
 use crate::host::host_of;
 use crate::network::HostIndex;
 use crate::random::{Random, Stream};
+use crate::scenario::Run;
 use crate::storm::Setting;
-use crate::subject::Observer;
 use crate::time::SimTime;
 
 /// In a few runs disks are put back in the storm, the leader's perhaps.
@@ -38,17 +38,17 @@ pub(super) fn older_disks(seed: u64, setting: &Setting) -> Vec<(SimTime, Fault)>
     faults
 }
 
-impl Run<'_> {
+impl Run<'_, Case> {
     /// Puts back the disk of one that follows `leader`, or its own, and demands that this is noticed.
     pub(super) fn demand_that_an_older_disk_is_noticed(&mut self, leader: HostIndex) {
         let follows = |host: &HostIndex| *host != leader && self.follows(*host, leader);
-        let followers: Vec<_> = (0..self.setting.size).filter(follows).collect();
+        let followers: Vec<_> = (0..self.case.setting.size).filter(follows).collect();
         if followers.is_empty() {
             return;
         }
-        let mut host = self.random.pick(&followers);
-        let writes = 1 + self.random.below(3) as usize;
-        let deposed = self.hints.chance(0.3);
+        let mut host = self.case.random.pick(&followers);
+        let writes = 1 + self.case.random.below(3) as usize;
+        let deposed = self.case.hints.chance(0.3);
         if deposed {
             host = leader;
         }
@@ -62,24 +62,24 @@ impl Run<'_> {
             return;
         }
         // Two rounds of pings, and the way there and back.
-        let ping = self.config.answers_within();
+        let ping = self.case.config.answers_within();
         self.run_until(self.world.now() + ping + self.step() * 6);
         if self.world.observer.is_done() {
             return;
         }
         // If its leader had it promise the same again before that, nothing is forgotten that matters.
-        if !self.world.observer.went_back[host] && self.promised(host) < term {
+        if !self.world.observer.invariants.went_back[host] && self.promised(host) < term {
             let what = format!(
                 "{} has forgotten term {term:?} (knows {:?}), and nobody says so",
-                Name(host),
+                MemberName(host),
                 self.promised(host)
             );
             return self.world.observer.stall("an older disk is noticed", what);
         }
-        self.run_until(self.world.now() + self.setting.interval * 4 + self.step() * 12);
+        self.run_until(self.world.now() + self.case.setting.interval * 4 + self.step() * 12);
         let votes = self.world.machine(host).is_some_and(Member::has_vote);
         if !votes && !self.world.observer.is_done() {
-            let what = format!("{} has no vote, though all others are there", Name(host));
+            let what = format!("{} has no vote, though all others are there", MemberName(host));
             self.world.observer.stall("an older disk is recovered from", what);
         }
     }
@@ -89,8 +89,8 @@ impl Run<'_> {
     }
 
     fn follows(&self, host: HostIndex, leader: HostIndex) -> bool {
-        use mandate_proto::pole::member::State;
-        matches!(self.world.observer.states[host],
+        use mandate_proto::election::State;
+        matches!(self.world.observer.invariants.leaders.states[host],
             State::Following { leader: followed, .. } if host_of(followed) == leader)
     }
 }

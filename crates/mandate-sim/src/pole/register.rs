@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use mandate_proto::identity::Term;
 
-use crate::fault::Name;
+use crate::fault::MemberName;
 use crate::network::HostIndex;
 use crate::random::{Random, Stream};
 use crate::time::SimTime;
 
 /// The register, and writes that are under way to it.
-pub struct Register {
+pub(crate) struct Register {
     random: Random,
     under_way: VecDeque<(SimTime, Term, HostIndex)>,
     accepted: Term,
@@ -29,10 +29,10 @@ const EVERY: Duration = Duration::from_millis(20);
 
 impl Register {
     /// The name under which it is reported.
-    pub const NAME: &str = "a register that checks terms";
+    pub(crate) const NAME: &str = "a register that checks terms";
 
     /// An empty one.
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Register {
             random: Random::new(seed, Stream::Register),
             under_way: VecDeque::new(),
@@ -43,7 +43,7 @@ impl Register {
     }
 
     /// A member that thinks that it leads writes, now and then.
-    pub fn write(&mut self, host: HostIndex, term: Term, now: SimTime) {
+    pub(crate) fn write(&mut self, host: HostIndex, term: Term, now: SimTime) {
         if self.next.get(&host).is_none_or(|next| now >= *next) {
             self.next.insert(host, now + EVERY);
             let arrives = now + self.random.exponential(Duration::from_millis(200));
@@ -52,7 +52,7 @@ impl Register {
     }
 
     /// Takes what has arrived.
-    pub fn check(&mut self, now: SimTime) -> Result<(), String> {
+    pub(crate) fn check(&mut self, now: SimTime) -> Result<(), String> {
         while let Some(place) = self.under_way.iter().position(|(at, _, _)| *at <= now) {
             let Some((_, term, host)) = self.under_way.remove(place) else { break };
             if term < self.accepted {
@@ -61,7 +61,7 @@ impl Register {
             self.accepted = term;
             let writer = *self.writers.entry(term).or_insert(host);
             if writer != host {
-                let (one, other) = (Name(writer), Name(host));
+                let (one, other) = (MemberName(writer), MemberName(host));
                 return Err(format!("{one} and {other} have both written under term {term}"));
             }
         }

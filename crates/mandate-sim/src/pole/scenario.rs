@@ -5,16 +5,17 @@
 use core::time::Duration;
 use std::io::Write;
 
+use mandate_proto::election::{Figures, State};
 use mandate_proto::oracle::{Oracle, Preference};
-use mandate_proto::pole::installation::{Guarantee, Safeguard};
-use mandate_proto::pole::member::{Config, Figures, Input, MIN_TIME, Member, Moves, State};
+use mandate_proto::pole::installation::PeerGuarantee;
+use mandate_proto::pole::member::{Config, Input, MIN_TIME, Member, Moves};
 use mandate_proto::pole::selection::Rules;
 
 use super::register::Register;
 use super::shape::{Shape, has_centre};
-use super::watch::Watch;
-use super::{MemberConfig, put_back};
-use crate::fault::{DiskFate, Fault, Name};
+use super::watch::Elections;
+use super::{MemberConfig, Mutant, put_back};
+use crate::fault::{Fault, MemberName};
 use crate::host::member;
 use crate::installation::invariants::holders::Holders;
 use crate::installation::invariants::one_mandate_at_a_time;
@@ -22,11 +23,12 @@ use crate::link::Delay;
 use crate::mixture::{Mixture, Version};
 use crate::network::HostIndex;
 use crate::random::{Random, Stream};
-use crate::storm::{self, Setting};
-use crate::subject::Observer;
+use crate::scenario::{Run, Scenario, Watched};
+use crate::storm::{self, Happening, Setting, Storm};
 use crate::time::SimTime;
-use crate::trace::Trace;
+use crate::values;
 use crate::verdict::Outcome;
+use crate::watch::Watch;
 use crate::world::World;
 
 /// How to run a seed.
@@ -34,38 +36,6 @@ use crate::world::World;
 pub struct Options {
     /// A bug to put back on purpose.
     pub mutant: Option<Mutant>,
-}
-
-/// Bugs to put back on purpose. Those of installation are in [`installation`](crate::installation).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mutant {
-    /// As the paper has it, also members that do not hear a quorum are candidates.
-    IsolatedCandidates,
-    /// A member finds nothing on its disk of what it promised.
-    PromiseNotDurable,
-    /// Claims are given up after a fixed time from before they were written down.
-    ImpatientClaims,
-    /// Nobody minds that a member has forgotten what it promised.
-    OlderDiskIgnored,
-    /// A leader that falls silent is not suspected.
-    SilenceIgnored,
-    /// A connection that breaks is taken for the death of whom it led to.
-    HintIsProof,
-    /// Probes wait by the round trip to whoever is nearest.
-    NearestRoundTrip,
-}
-
-impl Mutant {
-    fn without(self) -> Option<Safeguard> {
-        match self {
-            Mutant::ImpatientClaims => Some(Safeguard::GrowingPatience),
-            Mutant::OlderDiskIgnored => Some(Safeguard::WentBack),
-            Mutant::SilenceIgnored => Some(Safeguard::Silence),
-            Mutant::HintIsProof => Some(Safeguard::HintProbed),
-            Mutant::NearestRoundTrip => Some(Safeguard::OwnRoundTrip),
-            Mutant::IsolatedCandidates | Mutant::PromiseNotDurable => None,
-        }
-    }
 }
 
 /// Twice what the clocks of a storm may be off, and a little.
@@ -117,33 +87,17 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     let config = hosts.iter().enumerate().filter_map(agrees);
     let config = config.max_by_key(|config| config.recovers_within(Duration::ZERO));
     let config = config.expect("a majority agrees");
-    let watch = Watch::new(setting.size, trace.map(Trace::new));
+    let watch = Watch::new(Elections::new(setting.size), trace);
     let hosts = hosts.into_iter().zip(setting.clocks.iter().cloned());
     let world = World::new(seed, hosts, setting.rough, setting.machinery, watch);
     let register = Register::new(seed);
     let mutant = options.mutant;
     let holders = Holders::default();
     let hints = Random::new(seed ^ 0x417, Stream::Faults);
-    let mut run = Run {
-        world,
-        config,
-        random,
-        setting,
-        mixture,
-        holders,
-        register,
-        mutant,
-        hints,
-        agreement: 0.0,
-    };
-    run.weather_the_storm(seed);
-    run.demand_a_leader();
-    let Run { world, agreement, .. } = run;
-    let (verdict, reigns) = (
-        world.observer.violation.clone().map_or(Ok(()), Err),
-        world.observer.one_leader.terms() as u64,
-    );
-    world.outcome(verdict, reigns, agreement)
+    let publishing = Random::new(seed ^ 0x7A1E, Stream::Faults);
+    let case =
+        Case { config, random, setting, mixture, holders, register, mutant, hints, publishing };
+    Run { world, case }.play(seed)
 }
 
 /// A group: the same for all members but for what they are themselves, and for what is mixed.
@@ -159,9 +113,9 @@ fn configure(
     let step = delay + machinery.write_time + machinery.lateness;
     let lease = setting.detect + step * 4;
     let guarantee = if random.chance(0.4) {
-        Guarantee::Fenced
+        PeerGuarantee::Fenced
     } else {
-        Guarantee::Leased { lease, allowance_per_mille: ALLOWANCE_PER_MILLE }
+        PeerGuarantee::Leased { lease, allowance_per_mille: ALLOWANCE_PER_MILLE }
     };
     let timeout = step * (3 + random.below(4) as u32);
     let ping_every = setting.interval * random.pick(&[1, 2, 4]);
@@ -219,9 +173,8 @@ fn figures(random: &mut Random) -> Figures {
     }
 }
 
-pub(super) struct Run<'a> {
+pub(super) struct Case {
     pub(super) setting: Setting,
-    pub(super) world: World<Member, Watch<'a>>,
     pub(super) config: Config,
     pub(super) random: Random,
     mixture: Mixture,
@@ -230,32 +183,60 @@ pub(super) struct Run<'a> {
     mutant: Option<Mutant>,
     /// Whether a hint reaches all.
     pub(super) hints: Random,
-    agreement: f64,
+    /// Whether leaders publish values, and when.
+    publishing: Random,
 }
 
-impl Run<'_> {
-    fn weather_the_storm(&mut self, seed: u64) {
-        let size = self.setting.size as u64;
+/// One run in so many has leaders that publish values.
+const PUBLISHES: f64 = 0.2;
+
+impl Case {
+    /// In some runs everyone is asked to publish, now and then: whoever leads then does.
+    fn publications(&mut self) -> Vec<(SimTime, Happening<Input>)> {
+        let mut asked = Vec::new();
+        if !self.publishing.chance(PUBLISHES) {
+            return asked;
+        }
+        for number in 0..self.publishing.below(40) {
+            let at = self.publishing.between(Duration::ZERO, self.setting.storm);
+            for host in 0..self.setting.size {
+                let input = Input::Publish(values::of_host(host, number));
+                asked.push((SimTime::ZERO + at, Happening::Tell(host, input)));
+            }
+        }
+        asked
+    }
+}
+
+impl Scenario for Case {
+    type Subject = Member;
+    type Invariants = Elections;
+
+    fn storm(&mut self, world: &mut Watched<'_, Self>, seed: u64) -> Storm<Input> {
+        let (size, storm) = (self.setting.size as u64, self.setting.storm);
         let mut faults = storm::faults(seed, &self.setting);
         faults.extend(self.mixture.faults(seed, &self.setting));
         let older = put_back::older_disks(seed, &self.setting);
-        self.world.observer.is_outside = !older.is_empty();
+        // What is promised assumes that no disk is put back.
+        world.observer.is_outside = !older.is_empty();
         faults.extend(older);
+        let mut happenings = Vec::new();
         for (at, fault) in faults {
             let fault = fault.with_counted_suspension();
             // A connection breaks when a process ends, and some notice.
             if let Fault::Crash(host) = fault {
+                let noticed = at + self.setting.calm.max_delay;
                 for other in (0..self.setting.size).filter(|other| *other != host) {
                     if self.random.chance(0.5) {
                         let input = Input::LinkBroken { member: member(host) };
-                        self.world.schedule_input(at + self.setting.calm.max_delay, other, input);
+                        happenings.push((noticed, Happening::Tell(other, input)));
                     }
                 }
             }
-            self.world.schedule(at, fault);
+            happenings.push((at, Happening::Fault(fault)));
         }
         for _ in 0..self.random.below(30) {
-            let at = SimTime::ZERO + self.random.between(Duration::ZERO, self.setting.storm);
+            let at = SimTime::ZERO + self.random.between(Duration::ZERO, storm);
             let host = self.random.below(size) as usize;
             let other = member(self.random.below(size) as usize);
             let input = match self.random.below(10) {
@@ -265,115 +246,104 @@ impl Run<'_> {
                 _ => Input::Figures(figures(&mut self.random)),
             };
             // Whoever leads then is the one that is asked.
-            for asked in if self.random.chance(0.5) { 0..self.setting.size } else { host..host + 1 }
-            {
-                self.world.schedule_input(at, asked, input);
-            }
+            let asked = if self.random.chance(0.5) { 0..self.setting.size } else { host..host + 1 };
+            happenings.extend(asked.map(|asked| (at, Happening::Tell(asked, input.clone()))));
         }
-        self.schedule_orderly_ends();
-        self.world.start_all();
-        self.run_until(SimTime::ZERO + self.setting.storm);
+        let count = self.random.below(4);
+        happenings.extend(storm::orderly_ends(&mut self.random, &self.setting, count, Input::Stop));
+        happenings.extend(self.publications());
+        Storm { happenings, leader_faults: Vec::new(), lasts: storm }
     }
 
-    /// Some processes end in good order, and start again soon.
-    fn schedule_orderly_ends(&mut self) {
-        for _ in 0..self.random.below(4) {
-            let at = SimTime::ZERO + self.random.between(Duration::ZERO, self.setting.storm);
-            let host = self.random.below(self.setting.size as u64) as usize;
-            let ended = at + self.setting.machinery.write_time * 2;
-            let back = ended + self.random.between(Duration::ZERO, self.setting.detect / 2);
-            self.world.schedule_input(at, host, Input::Stop);
-            self.world.schedule(ended, Fault::Crash(host));
-            self.world.schedule(back, Fault::Recover { host, disk: DiskFate::Kept });
-        }
+    fn heal(run: &mut Run<'_, Self>) {
+        let (calm, settlement) = run.case.mixture.healing(&run.case.setting);
+        run.calm_down_with_disks(calm, settlement);
     }
 
-    /// Runs, and after everything that happens asks every member whether its mandate holds, and has
-    /// whoever thinks that it leads write to a register that checks terms.
-    pub(super) fn run_until(&mut self, until: SimTime) {
-        while self.world.step(until) {
-            self.check();
-        }
-    }
-
-    fn check(&mut self) {
-        let now = self.world.now();
-        if self.config.guarantee() != Guarantee::Fenced {
+    /// Asks every member whether its mandate holds, and has each that thinks it leads write to a register that checks terms.
+    fn check(run: &mut Run<'_, Self>) {
+        let now = run.world.now();
+        if run.case.config.guarantee() != PeerGuarantee::Fenced {
             // Alone, a member holds once it has said so: what it promised itself is on disk by then.
-            let (states, alone) = (&self.world.observer.states, self.setting.size == 1);
+            let (states, alone) =
+                (&run.world.observer.invariants.leaders.states, run.case.setting.size == 1);
             let says_so = |host: HostIndex, term| states[host] == State::Leading { term };
             let until = |host, machine: &Member, now| {
                 machine.mandate(now).filter(|it| !alone || says_so(host, it.0)).and_then(|it| it.1)
             };
-            self.holders.look(&self.world, until);
-            let holds = |host| holds(&self.world, host);
-            let orphans = self.holders.orphans();
-            if let Err(what) = one_mandate_at_a_time::check_all(self.setting.size, holds, orphans) {
+            run.case.holders.look(&run.world, until);
+            let holds = |host| holds(&run.world, host);
+            let orphans = run.case.holders.orphans();
+            if let Err(what) =
+                one_mandate_at_a_time::check_all(run.case.setting.size, holds, orphans)
+            {
                 let what = format!("{what} (at {now} s)");
-                self.world.observer.fail(one_mandate_at_a_time::NAME, what);
+                run.world.observer.fail(one_mandate_at_a_time::NAME, what);
             }
         }
-        for host in 0..self.setting.size {
-            if let State::Leading { term } = self.world.observer.states[host] {
-                self.register.write(host, term, now);
+        for host in 0..run.case.setting.size {
+            if let State::Leading { term } = run.world.observer.invariants.leaders.states[host] {
+                run.case.register.write(host, term, now);
             }
         }
-        if let Err(what) = self.register.check(now) {
-            self.world.observer.fail(Register::NAME, what);
+        if let Err(what) = run.case.register.check(now) {
+            run.world.observer.fail(Register::NAME, what);
         }
     }
 
-    /// Everything heals that is to heal, and there must be a leader, for good.
-    fn demand_a_leader(&mut self) {
-        self.heal();
-        let step = self.step();
+    /// There must be a leader, for good.
+    fn demand(run: &mut Run<'_, Self>) {
+        let step = run.step();
         // Who has lost its disk asks all others; who can recover has done so by then.
-        self.run_until(self.world.last_arrival() + self.setting.interval * 2 + step * 4);
-        let size = self.setting.size;
+        run.run_until(run.world.last_arrival() + run.case.setting.interval * 2 + step * 4);
+        let size = run.case.setting.size;
         let votes = |host: &HostIndex| {
-            self.mixture.agrees(*host) && self.world.machine(*host).is_some_and(Member::has_vote)
+            run.case.mixture.agrees(*host) && run.world.machine(*host).is_some_and(Member::has_vote)
         };
         let voters: Vec<_> = (0..size).filter(votes).collect();
         // As printed, a member that cannot commit anything may be elected again and again.
-        let partial =
-            self.config.rules().hear_quorum || self.mutant == Some(Mutant::IsolatedCandidates);
-        let shape = if partial { Shape::draw(&mut self.random) } else { Shape::Full };
-        let cuts = shape.cuts(size, &voters, &mut self.random);
-        if !self.has_candidates(&voters, &cuts) {
+        let partial = run.case.config.rules().hear_quorum
+            || run.case.mutant == Some(Mutant::IsolatedCandidates);
+        let shape = if partial { Shape::draw(&mut run.case.random) } else { Shape::Full };
+        let cuts = shape.cuts(size, &voters, &mut run.case.random);
+        if !run.has_candidates(&voters, &cuts) {
             return;
         }
         for cut in &cuts {
-            self.world.inject(cut.clone());
+            run.world.inject(cut.clone());
         }
-        self.await_leader("a leader after healing", self.recovery());
-        let Some(leader) = self.leader() else { return };
-        if shape == Shape::Full && !self.moves() {
-            self.demand_agreement();
+        run.await_leader("a leader after healing", run.recovery());
+        let Some(leader) = run.leader() else { return };
+        if shape == Shape::Full && !run.moves() {
+            run.demand_agreement();
+            run.demand_that_a_value_reaches_all();
         }
-        self.demand_stability(shape);
-        let is_well = shape == Shape::Full && self.mixture.all_agree() && !self.moves();
-        if is_well && voters.len() == size && size > 2 && self.random.chance(0.2) {
-            self.demand_that_an_older_disk_is_noticed(leader);
+        run.demand_stability(shape);
+        let is_well = shape == Shape::Full && run.case.mixture.all_agree() && !run.moves();
+        if is_well && voters.len() == size && size > 2 && run.case.random.chance(0.2) {
+            run.demand_that_an_older_disk_is_noticed(leader);
         }
-        if self.world.observer.is_done() || voters.len() <= size / 2 + 1 {
+        if run.world.observer.is_done() || voters.len() <= size / 2 + 1 {
             return;
         }
         // And once more, after the crash of the leader.
-        let leader = self.leader().unwrap_or(leader);
-        self.world.inject(Fault::Crash(leader));
+        let leader = run.leader().unwrap_or(leader);
+        run.world.inject(Fault::Crash(leader));
         let voters: Vec<_> = voters.into_iter().filter(|host| *host != leader).collect();
-        if self.has_candidates(&voters, &cuts) {
+        if run.has_candidates(&voters, &cuts) {
             match is_well {
-                true => self.await_a_successor(),
-                false => self.await_leader("a leader after a crash", self.recovery()),
+                true => run.await_a_successor(),
+                false => run.await_leader("a leader after a crash", run.recovery()),
             }
         }
     }
+}
 
+impl Run<'_, Case> {
     /// The leader of a group that is well has crashed: another leads, not later than in twice what that takes when nothing goes wrong.
     pub(super) fn await_a_successor(&mut self) {
-        let bound = match self.config.rules() == Rules::default() {
-            true => self.config.fails_over_within(self.quick_step()) * 2 + self.slow_writes(),
+        let bound = match self.case.config.rules() == Rules::default() {
+            true => self.case.config.fails_over_within(self.quick_step()) * 2 + self.slow_writes(),
             false => self.recovery(),
         };
         self.await_leader("a leader after a crash", bound);
@@ -381,42 +351,26 @@ impl Run<'_> {
 
     /// Within how long there is a leader after the storm.
     fn recovery(&self) -> Duration {
-        let bound = self.config.recovers_within(self.quick_step()).mul_f64(1.01);
+        let bound = self.case.config.recovers_within(self.quick_step()).mul_f64(1.01);
         bound + self.slow_writes()
     }
 
     /// What a message, a write and a wake-up take at most on calm days.
     pub(super) fn step(&self) -> Duration {
-        let machinery = self.setting.machinery;
-        self.setting.calm.max_delay + machinery.write_time + machinery.lateness
+        let machinery = self.case.setting.machinery;
+        self.case.setting.calm.max_delay + machinery.write_time + machinery.lateness
     }
 
     /// The same where no disk is slow.
     fn quick_step(&self) -> Duration {
-        let write_time = self.setting.machinery.write_time;
+        let write_time = self.case.setting.machinery.write_time;
         self.step() - write_time + write_time.min(storm::WRITE_TIME)
     }
 
     /// What slow disks may add: a claim costs two writes in succession, and some may come to nothing, since a claimant whose own write
     /// was quick does not know how slow those of the others are. (With eight, one run in 20,000 had a leader in the last instant.)
     fn slow_writes(&self) -> Duration {
-        self.mixture.slow_disks.unwrap_or_default() * 12
-    }
-
-    fn heal(&mut self) {
-        self.world.inject(Fault::Heal);
-        self.world.inject(Fault::SetLinks(Box::new(self.setting.calm)));
-        for fault in self.mixture.calm_links(&self.setting) {
-            self.world.inject(fault);
-        }
-        for host in 0..self.setting.size {
-            self.world.inject(Fault::Resume(host));
-            self.world.inject(Fault::FreeDisk(host));
-            self.world.inject(Fault::Recover { host, disk: DiskFate::Kept });
-        }
-        for fault in self.mixture.settlement() {
-            self.world.inject(fault);
-        }
+        self.case.mixture.slow_disks.unwrap_or_default() * 12
     }
 
     /// Whether one that may lead hears a quorum: a member that never may must not be the only one.
@@ -426,7 +380,7 @@ impl Run<'_> {
             machine.is_some_and(|machine| machine.config().preference() != Preference::Never)
         };
         let centres = voters.iter().copied().filter(may_lead);
-        has_centre(self.setting.size, centres, voters, cuts)
+        has_centre(self.case.setting.size, centres, voters, cuts)
     }
 
     /// Who holds the highest term: without leases, a leader that was replaced may not know it yet.
@@ -435,7 +389,7 @@ impl Run<'_> {
             let local = self.world.local_time(host);
             Some((self.world.machine(host)?.mandate(local)?.0, host))
         };
-        (0..self.setting.size).filter_map(held).max().map(|(_, host)| host)
+        (0..self.case.setting.size).filter_map(held).max().map(|(_, host)| host)
     }
 
     /// Within the bound there is a leader that stays.
@@ -459,11 +413,10 @@ impl Run<'_> {
         }
         let took = since - began;
         if !self.moves() {
-            let share = took.as_secs_f64() / bound.as_secs_f64();
-            self.agreement = self.agreement.max(share);
+            self.world.observer.took(took, bound);
         }
         if leader.is_none() {
-            let states = self.world.observer.states.clone();
+            let states = self.world.observer.invariants.leaders.states.clone();
             self.world.observer.stall(what, format!("none within {bound:?}: {states:?}"));
         }
     }
@@ -473,28 +426,49 @@ impl Run<'_> {
         let leader = member(leader);
         let follows =
             |state: &State| matches!(state, State::Following { leader: l, .. } if *l == leader);
-        let states = self.world.observer.states.iter().enumerate();
+        let states = self.world.observer.invariants.leaders.states.iter().enumerate();
         let followers = states.filter(|(host, state)| self.world.runs(*host) && follows(state));
-        followers.count() >= self.setting.size / 2
+        followers.count() >= self.case.setting.size / 2
     }
 
     fn moves(&self) -> bool {
-        self.config.moves().is_some_and(|moves| !moves.shadow)
+        self.case.config.moves().is_some_and(|moves| !moves.shadow)
     }
 
     /// With all links there, everyone that has a vote follows the leader.
     fn demand_agreement(&mut self) {
         let leader = self.leader();
-        let agrees = |host: HostIndex| match self.world.observer.states[host] {
+        let agrees = |host: HostIndex| match self.world.observer.invariants.leaders.states[host] {
             State::Leading { .. } => leader == Some(host),
             State::Following { leader: followed, .. } => leader.map(member) == Some(followed),
             State::Electing => !self.world.machine(host).is_some_and(Member::has_vote),
         };
-        let mut alike = (0..self.setting.size).filter(|host| self.mixture.agrees(*host));
+        let mut alike = (0..self.case.setting.size).filter(|host| self.case.mixture.agrees(*host));
         if !alike.all(agrees) {
-            let states = self.world.observer.states.clone();
+            let states = self.world.observer.invariants.leaders.states.clone();
             self.world.observer.stall("agreement", format!("{leader:?} leads, and {states:?}"));
         }
+    }
+
+    /// In some runs the leader publishes a value once more, and everyone that follows it shows that.
+    fn demand_that_a_value_reaches_all(&mut self) {
+        let Some(leader) = self.leader() else { return };
+        if !self.case.publishing.chance(PUBLISHES) || self.world.observer.is_done() {
+            return;
+        }
+        let value = values::of_host(leader, u64::MAX);
+        self.world.tell(leader, Input::Publish(value.clone()));
+        let bound = self.case.setting.interval * 4 + self.step() * 6;
+        self.demand_within("a value reaches all", bound, |run| {
+            let lacks = |host: &HostIndex| {
+                let machine = run.world.machine(*host);
+                run.case.mixture.agrees(*host)
+                    && machine.is_some_and(|it| it.has_vote() && it.value() != Some(&value))
+            };
+            (0..run.case.setting.size)
+                .find(lacks)
+                .map(|host| format!("{} shows {value:?}", MemberName(host)))
+        });
     }
 
     /// Nothing happens, so nobody who leads stops to, unless scores move it.
@@ -502,38 +476,38 @@ impl Run<'_> {
         let before = self.leader();
         // Connections break and are made again, while messages get through: hints, and no more than that.
         if let Some(leader) = before.map(member) {
-            for _ in 0..self.random.below(4) {
-                let at =
-                    self.world.now() + self.random.between(Duration::ZERO, self.setting.detect * 7);
-                let host = self.random.below(self.setting.size as u64) as usize;
-                let again = at + self.random.between(Duration::ZERO, self.setting.detect);
+            for _ in 0..self.case.random.below(4) {
+                let at = self.world.now()
+                    + self.case.random.between(Duration::ZERO, self.case.setting.detect * 7);
+                let host = self.case.random.below(self.case.setting.size as u64) as usize;
+                let again = at + self.case.random.between(Duration::ZERO, self.case.setting.detect);
                 // In some runs all connections to it break at once.
-                let all = 0..self.setting.size;
-                for host in if self.hints.chance(0.3) { all } else { host..host + 1 } {
+                let all = 0..self.case.setting.size;
+                for host in if self.case.hints.chance(0.3) { all } else { host..host + 1 } {
                     self.world.schedule_input(at, host, Input::LinkBroken { member: leader });
                     self.world.schedule_input(again, host, Input::LinkUp { member: leader });
                 }
             }
         }
-        self.world.observer.suspicions.clear();
-        self.run_until(self.world.now() + self.setting.detect * 8);
+        self.world.observer.invariants.suspicions.clear();
+        self.run_until(self.world.now() + self.case.setting.detect * 8);
         if !self.moves() && self.leader() != before && !self.world.observer.is_done() {
             let after = self.leader();
             let what = format!("{before:?} led, and now {after:?}, though nothing happened");
             self.world.observer.stall("stability", what);
         }
         // Who hears the leader, by pings and heartbeats, has no reason to suspect it.
-        let agree = |one, other| self.mixture.agrees(one) && self.mixture.agrees(other);
-        let suspicions = self.world.observer.suspicions.iter();
+        let agree = |one, other| self.case.mixture.agrees(one) && self.case.mixture.agrees(other);
+        let suspicions = self.world.observer.invariants.suspicions.iter();
         let suspicion = suspicions.copied().find(|(by, of)| before == Some(*of) && agree(*by, *of));
         if let Some((by, of)) = suspicion.filter(|_| shape == Shape::Full && !self.moves()) {
-            let what = format!("{} suspects {}, which it hears", Name(by), Name(of));
+            let what = format!("{} suspects {}, which it hears", MemberName(by), MemberName(of));
             self.world.observer.stall("a broken connection is no proof", what);
         }
     }
 }
 
-fn holds(world: &World<Member, Watch<'_>>, host: HostIndex) -> bool {
+fn holds(world: &Watched<'_, Case>, host: HostIndex) -> bool {
     let local = world.local_time(host);
     world.machine(host).is_some_and(|machine| machine.mandate(local).is_some())
 }

@@ -7,7 +7,7 @@ use crate::random::Random;
 
 /// A connectivity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub(crate) enum Shape {
     /// Everyone with everyone.
     Full,
     /// Each with its neighbours in a row.
@@ -18,7 +18,7 @@ pub enum Shape {
 
 impl Shape {
     /// The shape of a run.
-    pub fn draw(random: &mut Random) -> Self {
+    pub(crate) fn draw(random: &mut Random) -> Self {
         match random.below(10) {
             0..=5 => Shape::Full,
             6 => Shape::Chain,
@@ -27,7 +27,7 @@ impl Shape {
     }
 
     /// The cuts that make it, among `size` members of which `up` are up and have a vote.
-    pub fn cuts(self, size: usize, up: &[HostIndex], random: &mut Random) -> Vec<Fault> {
+    pub(crate) fn cuts(self, size: usize, up: &[HostIndex], random: &mut Random) -> Vec<Fault> {
         let mut is_cut = vec![vec![false; size]; size];
         match self {
             Shape::Full => {}
@@ -63,7 +63,7 @@ impl Shape {
 
 /// Whether, with these cuts, one of `centres` exchanges messages with a quorum of `voters`, itself
 /// included.
-pub fn has_centre(
+pub(crate) fn has_centre(
     size: usize,
     mut centres: impl Iterator<Item = HostIndex>,
     voters: &[HostIndex],

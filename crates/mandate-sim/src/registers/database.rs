@@ -8,9 +8,11 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use mandate_proto::identity::{Lifetime, MemberId};
+use mandate_proto::identity::{Incarnation, MemberId};
 use mandate_proto::machine::{Effect, Effects};
-use mandate_proto::registers::{Answer, Holder, Outcome, Published, Statement, Version};
+use mandate_proto::registers::{
+    DatabaseAnswer, Holder, Published, Statement, StatementOutcome, Version,
+};
 use mandate_proto::time::Instant;
 
 use super::tables::{Flaws, Tables};
@@ -58,6 +60,11 @@ pub enum Trouble {
         /// The other tables are removed with it.
         history: bool,
     },
+    /// The control row alone is put back to what it was so many control writes ago.
+    RestoreRow {
+        /// How many.
+        writes: usize,
+    },
     /// It is put back to what it was so many control writes ago.
     Restore {
         /// How many.
@@ -65,6 +72,13 @@ pub enum Trouble {
         /// How long it does not answer before it comes back.
         down: Duration,
     },
+}
+
+impl Trouble {
+    /// Whether what is known of earlier terms may be lost with it.
+    pub(super) fn loses_history(&self) -> bool {
+        matches!(self, Trouble::Vanish { history: true } | Trouble::Restore { .. })
+    }
 }
 
 /// How many earlier states can be restored.
@@ -88,13 +102,13 @@ pub struct DatabaseConfig {
 struct Pending {
     at: Instant,
     from: MemberId,
-    life: Lifetime,
+    life: Incarnation,
     id: u64,
     statement: Statement,
 }
 
 /// The database.
-pub struct Database {
+pub struct DatabaseModel {
     config: DatabaseConfig,
     tables: Tables,
     pending: Vec<Pending>,
@@ -106,9 +120,9 @@ pub struct Database {
     pub carried_out: u64,
 }
 
-impl Database {
-    pub(super) fn new(config: DatabaseConfig, seed: Lifetime) -> Self {
-        Database {
+impl DatabaseModel {
+    pub(super) fn new(config: DatabaseConfig, seed: Incarnation) -> Self {
+        DatabaseModel {
             tables: Tables::with_row(config.row),
             config,
             pending: Vec::new(),
@@ -127,7 +141,7 @@ impl Database {
 
     pub(super) fn request(
         &mut self,
-        (from, life, id): (MemberId, Lifetime, u64),
+        (from, life, id): (MemberId, Incarnation, u64),
         statement: Statement,
         now: Instant,
     ) {
@@ -175,6 +189,12 @@ impl Database {
                 }
             }
             Trouble::Vanish { history } => self.tables.remove_control(history, self.config.row),
+            Trouble::RestoreRow { writes } => {
+                let place = self.backups.len().checked_sub(writes + 1);
+                if let Some(copy) = place.and_then(|place| self.backups.get(place)) {
+                    self.tables.restore_control(copy);
+                }
+            }
             Trouble::Restore { writes, down } => {
                 self.pending.clear();
                 self.locked_until = now;
@@ -196,15 +216,15 @@ impl Database {
             let failed = self.random.chance(strain.failing);
             let broken = self.random.chance(strain.broken);
             let outcome = match (failed, broken, self.random.chance(0.5)) {
-                (true, _, _) => Some(Outcome::Failed),
+                (true, _, _) => Some(StatementOutcome::Failed),
                 (_, true, applied) => {
                     if applied {
                         self.apply(&statement, effects);
                     }
                     // Its client is told that the connection broke, or has to wait in vain.
-                    self.random.chance(0.5).then_some(Outcome::Unknown)
+                    self.random.chance(0.5).then_some(StatementOutcome::Unknown)
                 }
-                _ => Some(Outcome::Answered(self.apply(&statement, effects))),
+                _ => Some(StatementOutcome::Answered(self.apply(&statement, effects))),
             };
             if let Some(outcome) = outcome {
                 let message = Message::Reply { life, id, outcome };
@@ -213,7 +233,11 @@ impl Database {
         }
     }
 
-    fn apply(&mut self, statement: &Statement, effects: &mut Effects<NodeEffect>) -> Answer {
+    fn apply(
+        &mut self,
+        statement: &Statement,
+        effects: &mut Effects<NodeEffect>,
+    ) -> DatabaseAnswer {
         self.carried_out += 1;
         let before = self.version();
         let answer = self.tables.apply(statement, self.config.flaws);

@@ -1,11 +1,14 @@
 //! Election on a database under simulation: members, a database that takes its time, and what must hold
 //! of terms and mandates.
 
-use mandate_proto::identity::{Lifetime, MemberId};
+use mandate_proto::identity::{Incarnation, MemberId};
 use mandate_proto::machine::{Effect, Effects, Machine};
-use mandate_proto::registers::{Config, Control, Event, Input, Outcome, Part, Statement};
+use mandate_proto::registers::{
+    Config, ControlState, Event, Input, Part, Statement, StatementOutcome,
+};
 use mandate_proto::time::Instant;
 
+use crate::mutant::mutants;
 use crate::subject::{Boot, Subject};
 
 mod database;
@@ -18,45 +21,46 @@ mod storm;
 mod tables;
 mod watch;
 
-pub use database::{Database, DatabaseConfig, Strain, Trouble};
+pub use database::{DatabaseConfig, DatabaseModel, Strain, Trouble};
 pub use mutated::Mutated;
 pub use scenario::{Options, run};
 pub use tables::{Flaws, Tables};
 
 use mutated::Asked;
 
-/// Bugs to put back on purpose: a rule of [`mandate_proto::registers`] each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mutant {
-    /// A leader counts its lease from the answer, and not from before it asked.
-    LeaseFromAnswer,
-    /// A version is watched from when the read was sent, and not from its answer.
-    WatchFromSending,
-    /// A takeover does not check the beat that it watched.
-    TakeoverIgnoresBeat,
-    /// A renewal does not check the beat that it replaces.
-    RenewalIgnoresBeat,
-    /// Nobody allows for drift.
-    NoAllowance,
-    /// A leader that publishes a shorter lease goes on counting on the longer one.
-    LoweredAtOnce,
-    /// A leader is suspected after so many rounds, and not after a time.
-    SuspicionByRounds,
-    /// A takeover does not raise the term.
-    TermNotRaised,
-    /// A write whose outcome is unknown is taken for one that succeeded.
-    UnknownIsSuccess,
-    /// A row that is vacant is taken at once, also where it was lost and made again, or went back to that.
-    LostLeaseForgotten,
-    /// A watcher goes by its own guarantee, and not by the leader's.
-    OwnGuarantee,
-    /// A row that went back, or was made again, is told to nobody.
-    LossesUntold,
+mutants! {
+    LeaseFromAnswer, "lease-from-answer", "registers",
+        "a leader counts its lease from the answer, not from before it asked";
+    WatchFromSending, "watch-from-sending", "registers",
+        "a version is watched from when the read was sent, not from its answer";
+    TakeoverIgnoresBeat, "takeover-ignores-beat", "registers",
+        "a takeover does not check the beat that it watched";
+    RenewalIgnoresBeat, "renewal-ignores-beat", "registers",
+        "a renewal does not check the beat that it replaces";
+    NoAllowance, "no-drift-allowance", "registers", "nobody allows for drift of clocks";
+    LoweredAtOnce, "lowered-at-once", "registers",
+        "a leader that publishes a shorter lease goes on counting on the longer one";
+    SuspicionByRounds, "suspicion-by-rounds", "registers",
+        "a leader is suspected after so many rounds, not after a time";
+    TermNotRaised, "term-not-raised", "registers", "a takeover does not raise the term";
+    UnknownIsSuccess, "unknown-is-success", "registers",
+        "a write whose outcome is unknown is taken for one that succeeded";
+    LostLeaseForgotten, "lost-lease-forgotten", "registers-losses",
+        "a vacant row is taken at once, also where it was lost with a lease that runs";
+    LossesUntold, "losses-untold", "registers-losses",
+        "a control row that went back, or was made again, is told to nobody";
+    HistoryIgnored, "history-ignored", "registers-losses",
+        "a takeover gives out a term again that the history has";
+    OwnGuarantee, "own-guarantee", "registers",
+        "a watcher goes by its own guarantee, not by the leader's";
+    ValueOutlivesTerm, "row-value-outlives-term", "registers",
+        "a value that stayed in the row is shown with the next leader";
+    PrintedRegisters, "printed-registers", "registers", "the algorithm as printed in the paper";
 }
 
 /// How a simulated node is set up.
 #[derive(Clone, Debug)]
-pub enum NodeConfig {
+pub enum SimulatedNodeConfig {
     /// A member of the group.
     Member {
         /// The machine's own configuration.
@@ -76,7 +80,7 @@ pub enum Message {
     /// Carry this out.
     Request {
         /// Of the member.
-        life: Lifetime,
+        life: Incarnation,
         /// Its name.
         id: u64,
         /// What.
@@ -85,11 +89,11 @@ pub enum Message {
     /// This became of it.
     Reply {
         /// Of the request.
-        life: Lifetime,
+        life: Incarnation,
         /// Of the request.
         id: u64,
         /// What.
-        outcome: Outcome,
+        outcome: StatementOutcome,
     },
     /// The control row was written.
     Notification,
@@ -112,11 +116,16 @@ pub enum NodeEvent {
     /// A member, its application.
     Member(Event),
     /// The control row was written.
-    Written(Option<Control>),
+    Written(Option<ControlState>),
     /// A member takes over although it has seen a lease that still runs.
     Impatient(String),
-    /// The database has lost what the control row was.
-    Lost,
+    /// The database has lost something.
+    Lost {
+        /// What the control row was.
+        row: bool,
+        /// What the history was.
+        history: bool,
+    },
     /// A member was shown that the control row went back, and has not told of it.
     Untold(String),
 }
@@ -127,21 +136,21 @@ pub type NodeEffect = Effect<Message, (), NodeEvent>;
 /// A member of the group, or its database.
 pub enum Node {
     /// A member.
-    Member(Box<Client>),
+    Member(Box<ConnectedMember>),
     /// The database.
-    Database(Box<Database>),
+    Database(Box<DatabaseModel>),
 }
 
 /// A member and its connection.
-pub struct Client {
-    life: Lifetime,
+pub struct ConnectedMember {
+    life: Incarnation,
     database: MemberId,
     /// The member.
     pub member: Mutated,
     asked: Vec<Asked>,
 }
 
-impl Client {
+impl ConnectedMember {
     fn pass_on(&mut self, effects: &mut Effects<NodeEffect>) {
         for asked in self.asked.drain(..) {
             effects.push(match asked {
@@ -180,7 +189,7 @@ impl Node {
     }
 
     /// The database, if it is that.
-    pub fn database(&self) -> Option<&Database> {
+    pub fn database(&self) -> Option<&DatabaseModel> {
         match self {
             Node::Member(_) => None,
             Node::Database(database) => Some(database),
@@ -204,8 +213,10 @@ impl Machine for Node {
                         database.request((from, life, id), statement, now);
                     }
                     NodeInput::Database(trouble) => {
-                        if database.trouble(trouble, now) {
-                            effects.push(Effect::Tell(NodeEvent::Lost));
+                        let history = trouble.loses_history();
+                        let row = database.trouble(trouble, now);
+                        if row || history {
+                            effects.push(Effect::Tell(NodeEvent::Lost { row, history }));
                         }
                     }
                     NodeInput::Received(..) | NodeInput::Member(_) => {}
@@ -237,22 +248,24 @@ impl Subject for Node {
     type Message = Message;
     type Stable = ();
     type Event = NodeEvent;
-    type Config = NodeConfig;
+    type Config = SimulatedNodeConfig;
 
     fn boot(
-        config: &NodeConfig,
+        config: &SimulatedNodeConfig,
         boot: Boot<()>,
         now: Instant,
         effects: &mut Effects<NodeEffect>,
     ) -> Self {
         let life = boot.lifetime;
         match config {
-            NodeConfig::Database(config) => Node::Database(Box::new(Database::new(*config, life))),
-            NodeConfig::Member { config, database, mutant } => {
+            SimulatedNodeConfig::Database(config) => {
+                Node::Database(Box::new(DatabaseModel::new(*config, life)))
+            }
+            SimulatedNodeConfig::Member { config, database, mutant } => {
                 let mut asked = Vec::new();
                 let (config, seed, part) = (config.clone(), life.get(), config.part());
                 let member = Mutated::start(config, seed, *mutant, now, &mut asked);
-                let mut client = Client { life, database: *database, member, asked };
+                let mut client = ConnectedMember { life, database: *database, member, asked };
                 if part == Part::Role {
                     client.handle(storm::joined(Some(life.get())), now);
                 }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use mandate_proto::identity::Term;
 use mandate_proto::machine::{Effects, Machine};
 use mandate_proto::registers::{
-    Answer, Config, Control, Effect, Event, Holder, Input, Loss, Member, Outcome, PROTOCOL,
-    Published, Reason, RequestId, Statement, Version,
+    Config, ControlState, DatabaseAnswer, Effect, Event, Holder, Input, Loss, Member, PROTOCOL,
+    Published, Reason, Statement, StatementId, StatementOutcome, Version,
 };
 use mandate_proto::time::Instant;
 
@@ -24,7 +24,7 @@ pub struct Mutated {
     member: Member,
     mutant: Option<Mutant>,
     effects: Effects<Effect>,
-    under_way: BTreeMap<u64, (RequestId, Instant, Statement)>,
+    under_way: BTreeMap<u64, (StatementId, Instant, Statement)>,
     own: u64,
     /// Until when a wrong implementation would say that it leads.
     until: Option<(Term, Instant)>,
@@ -100,7 +100,7 @@ impl Mutated {
     pub(super) fn answer(
         &mut self,
         id: u64,
-        mut outcome: Outcome,
+        mut outcome: StatementOutcome,
         now: Instant,
         asked: &mut Vec<Asked>,
     ) {
@@ -112,15 +112,18 @@ impl Mutated {
             row.published.guarantee = self.member.config().guarantee();
         }
         let shown = row_of(&mut outcome).copied();
+        if let (Some(Mutant::ValueOutlivesTerm), Some(row)) = (self.mutant, shown) {
+            of_its_term(&mut outcome, row.version.term);
+        }
         let loss = self.loss(&outcome, shown);
         if let Some(row) = shown {
             self.seen.show(&row, self.member.config(), now);
         }
         match self.mutant {
             Some(Mutant::LostLeaseForgotten) => self.take_vacant(shown, now, asked),
-            Some(Mutant::UnknownIsSuccess) if outcome == Outcome::Unknown => {
+            Some(Mutant::UnknownIsSuccess) if outcome == StatementOutcome::Unknown => {
                 if let Some(answer) = as_if_carried_out(&statement) {
-                    outcome = Outcome::Answered(answer);
+                    outcome = StatementOutcome::Answered(answer);
                 }
             }
             Some(Mutant::WatchFromSending)
@@ -147,9 +150,13 @@ impl Mutated {
     }
 
     /// What an answer shows to be lost, by what was shown before: a row that was there and is not, or an older one.
-    fn loss(&mut self, outcome: &Outcome, shown: Option<Control>) -> Option<String> {
-        let is_row =
-            matches!(outcome, Outcome::Answered(Answer::Control { .. } | Answer::Joined { .. }));
+    fn loss(&mut self, outcome: &StatementOutcome, shown: Option<ControlState>) -> Option<String> {
+        let is_row = matches!(
+            outcome,
+            StatementOutcome::Answered(
+                DatabaseAnswer::Control { .. } | DatabaseAnswer::Joined { .. }
+            )
+        );
         if !is_row {
             return None;
         }
@@ -179,8 +186,8 @@ impl Mutated {
                     self.under_way.remove(&id.get());
                 }
                 Effect::Tell(event) => {
-                    if let Event::Lost { loss, .. } = event
-                        && loss != Loss::Expired
+                    if let Event::Lost { loss, .. } = &event
+                        && *loss != Loss::Expired
                     {
                         self.until = None;
                     }
@@ -202,7 +209,7 @@ impl Mutated {
     }
 
     /// What is vacant is taken at once, whatever was there before.
-    fn take_vacant(&mut self, row: Option<Control>, now: Instant, asked: &mut Vec<Asked>) {
+    fn take_vacant(&mut self, row: Option<ControlState>, now: Instant, asked: &mut Vec<Asked>) {
         let Some(row) = row.filter(|row| row.leader.is_none()) else { return };
         let config = self.member.config();
         let Some(term) = row.version.term.next().filter(|_| config.may_lead()) else { return };
@@ -211,13 +218,17 @@ impl Mutated {
         let me = Holder { member: config.me(), incarnation };
         let (was, reason) = (row.version, Reason::First);
         let publish = Published { guarantee: config.guarantee(), ..row.published };
-        let takeover = Statement::Takeover { me, was, of: None, term, reason, publish };
+        let (of, value) = (None, None);
+        let takeover = Statement::Takeover { me, was, of, term, reason, publish, value };
         self.ask(self.own, takeover, now, asked);
     }
 
     /// The lease of a write that was acknowledged, counted from `start`, and never cut short.
-    fn hold_from(&mut self, start: Instant, statement: &Statement, outcome: &Outcome) {
-        let Outcome::Answered(Answer::Control { changed: true, .. }) = outcome else { return };
+    fn hold_from(&mut self, start: Instant, statement: &Statement, outcome: &StatementOutcome) {
+        let StatementOutcome::Answered(DatabaseAnswer::Control { changed: true, .. }) = outcome
+        else {
+            return;
+        };
         let (term, lease) = match statement {
             Statement::Renew { was, publish, .. } => (was.term, publish.lease),
             Statement::Takeover { term, publish, .. } => (*term, publish.lease),
@@ -229,8 +240,16 @@ impl Mutated {
     }
 
     /// A round has shown the leader, and counts as missed if it has not renewed since the last.
-    fn count_round(&mut self, statement: &Statement, outcome: &Outcome, asked: &mut Vec<Asked>) {
-        let Outcome::Answered(Answer::Control { row: Some(row), .. }) = outcome else { return };
+    fn count_round(
+        &mut self,
+        statement: &Statement,
+        outcome: &StatementOutcome,
+        asked: &mut Vec<Asked>,
+    ) {
+        let StatementOutcome::Answered(DatabaseAnswer::Control { row: Some(row), .. }) = outcome
+        else {
+            return;
+        };
         let (Statement::Heartbeat { me, .. }, Some(leader)) = (statement, row.leader) else {
             return;
         };
@@ -247,7 +266,8 @@ impl Mutated {
             let (was, publish) = (row.version, row.published);
             let reason = Reason::Silence;
             let (me, of) = (*me, row.leader);
-            let takeover = Statement::Takeover { me, was, of, term, reason, publish };
+            let value = None;
+            let takeover = Statement::Takeover { me, was, of, term, reason, publish, value };
             asked.push(Asked::Statement(self.own, takeover));
         }
     }
@@ -259,18 +279,29 @@ fn is_of_loss(event: &Event) -> bool {
 }
 
 /// The row that an answer shows.
-fn row_of(outcome: &mut Outcome) -> Option<&mut Control> {
+fn row_of(outcome: &mut StatementOutcome) -> Option<&mut ControlState> {
     match outcome {
-        Outcome::Answered(Answer::Control { row, .. }) => row.as_mut(),
-        Outcome::Answered(Answer::Joined { row, .. }) => Some(row),
+        StatementOutcome::Answered(DatabaseAnswer::Control { row, .. }) => row.as_mut(),
+        StatementOutcome::Answered(DatabaseAnswer::Joined { row, .. }) => Some(row),
         _ => None,
     }
 }
 
+/// Takes whatever value the row shows for one of its term.
+fn of_its_term(outcome: &mut StatementOutcome, of: Term) {
+    if let StatementOutcome::Answered(
+        DatabaseAnswer::Control { value: Some((term, _)), .. }
+        | DatabaseAnswer::Joined { value: Some((term, _)), .. },
+    ) = outcome
+    {
+        *term = of;
+    }
+}
+
 /// What the answer would be if the statement had been carried out.
-fn as_if_carried_out(statement: &Statement) -> Option<Answer> {
+fn as_if_carried_out(statement: &Statement) -> Option<DatabaseAnswer> {
     let (me, version, reason, published) = match statement {
-        Statement::Renew { me, was, publish } => {
+        Statement::Renew { me, was, publish, .. } => {
             let version = Version { term: was.term, beat: was.beat + 1 };
             (*me, version, Reason::Silence, *publish)
         }
@@ -281,6 +312,6 @@ fn as_if_carried_out(statement: &Statement) -> Option<Answer> {
     };
     let leader = Some(me);
     let preferred = None;
-    let row = Control { protocol: PROTOCOL, version, leader, reason, published, preferred };
-    Some(Answer::Control { changed: true, row: Some(row) })
+    let row = ControlState { protocol: PROTOCOL, version, leader, reason, published, preferred };
+    Some(DatabaseAnswer::Control { changed: true, row: Some(row), value: None })
 }

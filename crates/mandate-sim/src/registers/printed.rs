@@ -17,17 +17,19 @@ use mandate_proto::identity::MemberId;
 use mandate_proto::machine::{Effect, Effects, Machine};
 use mandate_proto::time::Instant;
 
-use crate::clock::Clock;
+use crate::clock::HostClocks;
 use crate::fault::Fault;
 use crate::host::member;
 use crate::installation::invariants::one_mandate_at_a_time;
 use crate::link::{Delay, LinkModel};
 use crate::network::HostIndex;
 use crate::random::{Random, Stream};
-use crate::subject::{Boot, Moment, Observation, Observer, Subject};
+use crate::scenario::{Run, Scenario, Watched};
+use crate::storm::{Happening, Storm};
+use crate::subject::{Boot, Moment, Observation, Subject};
 use crate::time::SimTime;
-use crate::trace::Trace;
-use crate::verdict::{Outcome, Violation};
+use crate::verdict::Outcome;
+use crate::watch::{Broken, Invariants, Watch};
 use crate::world::{Machinery, World};
 
 /// When a round begins.
@@ -99,7 +101,7 @@ struct Next {
 }
 
 /// A process (Algorithm 1).
-pub struct Process {
+pub struct PrintedProcess {
     database: MemberId,
     id: Option<u64>,
     is_leader: bool,
@@ -113,7 +115,7 @@ pub struct Process {
     phase: Phase,
 }
 
-impl Process {
+impl PrintedProcess {
     /// Lines 45 to 50.
     fn is_leader(&self, now: Instant) -> bool {
         let lease = self.round * MISSED as u32 - ALLOWANCE;
@@ -211,14 +213,14 @@ impl Process {
 }
 
 /// The database: two tables, and one lock that matters.
-pub struct Server {
+pub struct PrintedDatabase {
     vars: Vars,
     descriptors: BTreeMap<u64, u64>,
     holders: Vec<(MemberId, bool)>,
     waiting: VecDeque<(MemberId, bool)>,
 }
 
-impl Server {
+impl PrintedDatabase {
     fn handle(&mut self, from: MemberId, message: Message, effects: &mut Effects<NodeEffect>) {
         match message {
             Message::Begin { exclusive } => {
@@ -258,16 +260,16 @@ impl Server {
 }
 
 /// A process or the database.
-pub enum Node {
+pub enum PrintedNode {
     /// A process.
-    Process(Box<Process>),
+    Process(Box<PrintedProcess>),
     /// The database.
-    Server(Box<Server>),
+    Server(Box<PrintedDatabase>),
 }
 
 /// How a node is set up.
 #[derive(Clone, Copy, Debug)]
-pub enum NodeConfig {
+pub enum PrintedNodeConfig {
     /// A process, where its database is, and when its rounds begin.
     Process(MemberId, Rounds),
     /// The database.
@@ -276,7 +278,7 @@ pub enum NodeConfig {
 
 type NodeEffect = Effect<Message, (), ()>;
 
-impl Machine for Node {
+impl Machine for PrintedNode {
     type Input = (MemberId, Message);
     type Effect = NodeEffect;
 
@@ -287,8 +289,8 @@ impl Machine for Node {
         effects: &mut Effects<NodeEffect>,
     ) {
         match self {
-            Node::Server(server) => server.handle(from, message, effects),
-            Node::Process(process) => match (message, &process.phase) {
+            PrintedNode::Server(server) => server.handle(from, message, effects),
+            PrintedNode::Process(process) => match (message, &process.phase) {
                 (Message::Granted(vars, descriptors), Phase::Locking) => {
                     let message = process.granted(vars, descriptors, now);
                     effects.push(Effect::Send { to: process.database, message });
@@ -300,7 +302,7 @@ impl Machine for Node {
     }
 
     fn handle_timeout(&mut self, now: Instant, effects: &mut Effects<NodeEffect>) {
-        if let Node::Process(process) = self
+        if let PrintedNode::Process(process) = self
             && matches!(process.phase, Phase::Sleeping(until) if until <= now)
         {
             process.begin(now, effects);
@@ -309,37 +311,37 @@ impl Machine for Node {
 
     fn deadline(&self) -> Option<Instant> {
         match self {
-            Node::Process(process) => match process.phase {
+            PrintedNode::Process(process) => match process.phase {
                 Phase::Sleeping(until) => Some(until),
                 Phase::Locking | Phase::Committing(_) => None,
             },
-            Node::Server(_) => None,
+            PrintedNode::Server(_) => None,
         }
     }
 }
 
-impl Subject for Node {
+impl Subject for PrintedNode {
     type Message = Message;
     type Stable = ();
     type Event = ();
-    type Config = NodeConfig;
+    type Config = PrintedNodeConfig;
 
     fn boot(
-        config: &NodeConfig,
+        config: &PrintedNodeConfig,
         _: Boot<()>,
         now: Instant,
         effects: &mut Effects<NodeEffect>,
     ) -> Self {
         let (round, evict_flag) = (ROUND, false);
         match config {
-            NodeConfig::Server => Node::Server(Box::new(Server {
+            PrintedNodeConfig::Server => PrintedNode::Server(Box::new(PrintedDatabase {
                 vars: Vars { max_id: 0, round, evict_flag },
                 descriptors: BTreeMap::new(),
                 holders: Vec::new(),
                 waiting: VecDeque::new(),
             })),
-            NodeConfig::Process(database, rounds) => {
-                let mut process = Process {
+            PrintedNodeConfig::Process(database, rounds) => {
+                let mut process = PrintedProcess {
                     database: *database,
                     id: None,
                     is_leader: false,
@@ -353,7 +355,7 @@ impl Subject for Node {
                     phase: Phase::Locking,
                 };
                 process.begin(now, effects);
-                Node::Process(Box::new(process))
+                PrintedNode::Process(Box::new(process))
             }
         }
     }
@@ -363,13 +365,20 @@ impl Subject for Node {
     }
 }
 
-struct Watch<'a>(Option<Trace<'a>>);
+/// Who led last, and how often that changed.
+#[derive(Default)]
+struct Reigns {
+    leader: Option<HostIndex>,
+    count: u64,
+}
 
-impl Observer<Node> for Watch<'_> {
-    fn observe(&mut self, moment: Moment, what: &Observation<'_, Node>) {
-        if let Some(trace) = &mut self.0 {
-            trace.observe(moment, what);
-        }
+impl Invariants<PrintedNode> for Reigns {
+    fn check(&mut self, _: Moment, _: &Observation<'_, PrintedNode>) -> Result<(), Broken> {
+        Ok(())
+    }
+
+    fn reigns(&self) -> u64 {
+        self.count
     }
 }
 
@@ -377,52 +386,73 @@ impl Observer<Node> for Watch<'_> {
 pub fn run(seed: u64, rounds: Rounds, trace: Option<&mut dyn Write>) -> Outcome {
     let mut random = Random::new(seed, Stream::Setting);
     let size = 2 + random.below(4) as usize;
-    let process = NodeConfig::Process(member(size), rounds);
-    let processes = (0..size).map(|_| (process, Clock::new(0)));
-    let nodes = processes.chain([(NodeConfig::Server, Clock::new(0))]);
-    let slow = |mean| LinkModel {
-        delay: Delay::Exponential(mean),
-        max_delay: ROUND * 2,
-        ..LinkModel::perfect(mean)
-    };
+    let process = PrintedNodeConfig::Process(member(size), rounds);
+    let processes = (0..size).map(|_| (process, HostClocks::new(0)));
+    let nodes = processes.chain([(PrintedNodeConfig::Server, HostClocks::new(0))]);
     let machinery = Machinery { lateness: Duration::from_millis(5), write_time: Duration::ZERO };
-    let links = slow(Duration::from_millis(2));
-    let mut world = World::new(seed, nodes, links, machinery, Watch(trace.map(Trace::new)));
-    // Some are nearer to the database than others, and none is far.
-    for host in 0..size {
-        let model = slow(Duration::from_millis(random.pick(&[2, 20, 100, 300])));
-        world.network_mut().set(host, size, model);
-        world.network_mut().set(size, host, model);
-    }
-    for _ in 0..random.below(12) {
-        let host = random.below(size as u64) as usize;
-        let at = SimTime::ZERO + random.between(ROUND, ROUND * 60);
-        world.schedule(at, Fault::Pause(host));
-        world.schedule(at + random.between(Duration::ZERO, ROUND * 5), Fault::Resume(host));
-    }
-    world.start_all();
-    let mut reigns = 0;
-    let mut leader = None;
-    let mut verdict = Ok(());
-    while verdict.is_ok() && world.step(SimTime::ZERO + ROUND * 60) {
-        let holds = |host: HostIndex| leads(&world, host);
-        if let Err(what) = one_mandate_at_a_time::check(size, holds) {
-            let what = format!("{what} (at {} s)", world.now());
-            let invariant = one_mandate_at_a_time::NAME;
-            verdict = Err(Violation::Correctness { invariant, what });
-        }
-        let now = (0..size).find(|host| leads(&world, *host));
-        if now.is_some() && now != leader {
-            reigns += 1;
-            leader = now;
-        }
-    }
-    world.outcome(verdict, reigns, 0.0)
+    let (links, watch) = (slow(Duration::from_millis(2)), Watch::new(Reigns::default(), trace));
+    let world = World::new(seed, nodes, links, machinery, watch);
+    Run { world, case: Case { size, random } }.play(seed)
 }
 
-fn leads(world: &World<Node, Watch<'_>>, host: HostIndex) -> bool {
+fn slow(mean: Duration) -> LinkModel {
+    LinkModel { delay: Delay::Exponential(mean), max_delay: ROUND * 2, ..LinkModel::perfect(mean) }
+}
+
+struct Case {
+    size: usize,
+    random: Random,
+}
+
+impl Scenario for Case {
+    type Subject = PrintedNode;
+    type Invariants = Reigns;
+
+    fn storm(&mut self, world: &mut Watched<'_, Self>, _: u64) -> Storm<(MemberId, Message)> {
+        let (size, random) = (self.size, &mut self.random);
+        // Some are nearer to the database than others, and none is far.
+        for host in 0..size {
+            let model = slow(Duration::from_millis(random.pick(&[2, 20, 100, 300])));
+            world.network_mut().set(host, size, model);
+            world.network_mut().set(size, host, model);
+        }
+        let mut happenings = Vec::new();
+        for _ in 0..random.below(12) {
+            let host = random.below(size as u64) as usize;
+            let at = SimTime::ZERO + random.between(ROUND, ROUND * 60);
+            let over = at + random.between(Duration::ZERO, ROUND * 5);
+            happenings.push((at, Happening::Fault(Fault::Pause(host))));
+            happenings.push((over, Happening::Fault(Fault::Resume(host))));
+        }
+        Storm { happenings, leader_faults: Vec::new(), lasts: ROUND * 60 }
+    }
+
+    fn check(run: &mut Run<'_, Self>) {
+        let leads = |host| leads(&run.world, host);
+        let (checked, leader) = (
+            one_mandate_at_a_time::check(run.case.size, leads),
+            (0..run.case.size).find(|host| leads(*host)),
+        );
+        if let Err(what) = checked {
+            let what = format!("{what} (at {} s)", run.world.now());
+            run.world.observer.fail(one_mandate_at_a_time::NAME, what);
+        }
+        let reigns = &mut run.world.observer.invariants;
+        if leader.is_some() && leader != reigns.leader {
+            reigns.count += 1;
+            reigns.leader = leader;
+        }
+    }
+
+    /// Nothing is asked of it after that.
+    fn heal(_: &mut Run<'_, Self>) {}
+
+    fn demand(_: &mut Run<'_, Self>) {}
+}
+
+fn leads(world: &Watched<'_, Case>, host: HostIndex) -> bool {
     match world.machine(host) {
-        Some(Node::Process(process)) => process.is_leader(world.local_time(host)),
+        Some(PrintedNode::Process(process)) => process.is_leader(world.local_time(host)),
         _ => false,
     }
 }

@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use mandate_proto::machine::{Effects, Machine};
 use mandate_proto::registers::{
-    Answer, Config, Effect, Input, Member, Outcome, RequestId, Statement,
+    Config, DatabaseAnswer, Effect, Input, Member, Statement, StatementId, StatementOutcome,
 };
 use mandate_proto::time::Instant;
 
@@ -21,7 +21,7 @@ use crate::time::SimTime;
 
 /// What was measured.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Figures {
+pub struct ScaleFigures {
     /// Statements a second, all members together, in steady state.
     pub statements_per_second: f64,
     /// Rows read or written a second.
@@ -40,8 +40,8 @@ const LINK: (Duration, Duration) = (Duration::from_micros(200), Duration::from_m
 enum Due {
     Start(HostIndex),
     Wake(HostIndex, u32),
-    Arrives(HostIndex, u32, RequestId, Statement),
-    Answered(HostIndex, u32, RequestId, Answer),
+    Arrives(HostIndex, u32, StatementId, Statement),
+    Answered(HostIndex, u32, StatementId, DatabaseAnswer),
 }
 
 struct Host {
@@ -64,7 +64,7 @@ struct Group {
 }
 
 /// Runs a group of `size` set up like `config`, and kills its leader `kills` times.
-pub fn measure(size: usize, config: &Config, kills: usize, seed: u64) -> Figures {
+pub fn measure(size: usize, config: &Config, kills: usize, seed: u64) -> ScaleFigures {
     let host = || Host { member: None, life: 0, wakes: None };
     let mut group = Group {
         config: config.clone(),
@@ -91,7 +91,7 @@ pub fn measure(size: usize, config: &Config, kills: usize, seed: u64) -> Figures
     group.takeovers = 0;
     let mut failovers: Vec<_> = (0..kills).map(|_| group.kill_leader()).collect();
     failovers.sort_unstable();
-    Figures {
+    ScaleFigures {
         statements_per_second: statements / seconds,
         rows_per_second: rows / seconds,
         takeovers_asked: group.takeovers as f64 / kills.max(1) as f64,
@@ -161,7 +161,7 @@ impl Group {
                 if self.hosts[host].life == life
                     && let Some(member) = &mut self.hosts[host].member
                 {
-                    let outcome = Outcome::Answered(answer);
+                    let outcome = StatementOutcome::Answered(answer);
                     member.handle(Input::Answered { id, outcome }, local, &mut effects);
                 }
                 host
@@ -170,12 +170,12 @@ impl Group {
         self.settle(host, local, effects);
     }
 
-    fn carry_out(&mut self, statement: &Statement) -> Answer {
+    fn carry_out(&mut self, statement: &Statement) -> DatabaseAnswer {
         let answer = self.tables.apply(statement, Flaws::default());
         self.statements += 1;
         self.takeovers += u64::from(matches!(statement, Statement::Takeover { .. }));
         self.rows += match (statement, &answer) {
-            (_, Answer::Members(rows)) => rows.len() as u64,
+            (_, DatabaseAnswer::Members(rows)) => rows.len() as u64,
             (Statement::Look, _) => 1,
             _ => 2,
         };

@@ -4,21 +4,24 @@
 use core::time::Duration;
 use std::io::Write;
 
-use mandate_proto::pole::member::State;
-use mandate_proto::registers::{Config, Guarantee, Part};
+use mandate_proto::election::State;
+use mandate_proto::registers::{Config, Input, Part, SqlGuarantee};
 
-use super::storm::{self, Happening, Setting, Strike};
-use super::watch::Watch;
-use super::{Mutant, Node, NodeConfig, NodeInput, Tables, Trouble};
+use super::printed::{self, Rounds};
+use super::storm::{self, Setting};
+use super::watch::Terms;
+use super::{Mutant, Node, NodeInput, SimulatedNodeConfig, Tables, Trouble};
 use crate::fault::{DiskFate, Fault};
 use crate::host::member;
 use crate::installation::invariants::one_mandate_at_a_time;
 use crate::network::HostIndex;
 use crate::pole::register::Register;
-use crate::subject::Observer;
+use crate::scenario::{Run, Scenario, Watched};
+use crate::storm::{Faults, Happening, LeaderFault, Storm};
 use crate::time::SimTime;
-use crate::trace::Trace;
+use crate::values;
 use crate::verdict::Outcome;
+use crate::watch::{Invariants, Watch};
 use crate::world::World;
 
 /// How to run a seed.
@@ -38,96 +41,151 @@ pub struct Options {
 
 /// Runs a seed; `trace` receives it line by line.
 pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outcome {
+    if options.mutant == Some(Mutant::PrintedRegisters) {
+        return printed::run(seed, Rounds::AsPrinted, trace);
+    }
     let mut setting = Setting::draw(seed, options);
     let loses = (options.restores, options.losses);
-    let watch = Watch::new(setting.size, loses, trace.map(Trace::new));
+    let watch = Watch::new(Terms::new(setting.size, loses), trace);
     let nodes = std::mem::take(&mut setting.nodes);
     let may_lead = nodes.iter().map(|(node, _)| may_lead(node)).collect();
     let world = World::new(seed, nodes, setting.rough, setting.machinery, watch);
-    let register = Register::new(seed);
+    let (register, options) = (Register::new(seed), *options);
     let (forgotten, preferred) = (SimTime::ZERO, None);
-    let mut run = Run { world, setting, may_lead, register, forgotten, preferred, agreement: 0.0 };
-    for (at, happening) in storm::happenings(seed, &run.setting, options) {
-        match happening {
-            Happening::Fault(fault) => run.world.schedule(at, fault),
-            Happening::Tell(host, input) => run.world.schedule_input(at, host, input),
-        }
-    }
-    run.world.start_all();
-    for (at, strike) in storm::strikes(seed, &run.setting) {
-        run.run_until(at);
-        run.strike(strike);
-    }
-    run.run_until(SimTime::ZERO + run.setting.storm);
-    run.heal();
-    run.demand_a_leader();
-    let Run { world, agreement, .. } = run;
-    let (verdict, reigns) = (
-        world.observer.violation.clone().map_or(Ok(()), Err),
-        world.observer.one_leader.terms() as u64,
-    );
-    world.outcome(verdict, reigns, agreement)
+    let publishes = storm::publishes(seed);
+    let case = Case { setting, options, may_lead, register, forgotten, preferred, publishes };
+    Run { world, case }.play(seed)
 }
 
-fn may_lead(node: &NodeConfig) -> bool {
+fn may_lead(node: &SimulatedNodeConfig) -> bool {
     match node {
-        NodeConfig::Member { config, .. } => config.part() != Part::Observer && config.may_lead(),
-        NodeConfig::Database(_) => false,
+        SimulatedNodeConfig::Member { config, .. } => {
+            config.part() != Part::Observer && config.may_lead()
+        }
+        SimulatedNodeConfig::Database(_) => false,
     }
 }
 
-struct Run<'a> {
-    setting: Setting,
-    may_lead: Vec<bool>,
-    world: World<Node, Watch<'a>>,
+struct Case {
+    options: Options,
     register: Register,
     /// When the storm has no effect any more.
     forgotten: SimTime,
     /// Who should lead the role in the end.
     preferred: Option<HostIndex>,
-    agreement: f64,
+    setting: Setting,
+    may_lead: Vec<bool>,
+    /// Whether leaders publish values.
+    publishes: bool,
 }
 
-impl Run<'_> {
-    /// Runs, asking every member after everything that happens whether its mandate holds.
-    fn run_until(&mut self, until: SimTime) {
-        while self.world.step(until) {
-            self.check();
-        }
+impl Scenario for Case {
+    type Subject = Node;
+    type Invariants = Terms;
+
+    fn leader_faults(run: &Run<'_, Self>, fault: LeaderFault) -> Faults<NodeInput> {
+        let Some(host) = run.leader() else { return Vec::new() };
+        let faults = fault.common(host, run.case.setting.database()).into_iter();
+        faults.map(|(fault, undone)| (Happening::Fault(fault), Some(undone))).collect()
     }
 
-    fn check(&mut self) {
-        let (world, now) = (&self.world, self.world.now());
+    fn storm(&mut self, _: &mut Watched<'_, Self>, seed: u64) -> Storm<NodeInput> {
+        storm::draw(seed, &self.setting, &self.options)
+    }
+
+    /// Asks every member whether its mandate holds.
+    fn check(run: &mut Run<'_, Self>) {
+        let (world, now) = (&run.world, run.world.now());
         let mut holders = 0;
-        for host in 0..self.setting.size {
+        for host in 0..run.case.setting.size {
             let local = world.local_time(host);
             let Some(member) = world.machine(host).and_then(Node::member) else { continue };
             if let Some(term) = member.mandate(local) {
                 holders += 1;
                 // Without leases also who is paused may write: it is about to.
-                self.register.write(host, term, now);
+                run.case.register.write(host, term, now);
             }
         }
         if holders > 1
-            && let Some(pair) = self.not_alone()
+            && let Some(pair) = run.not_alone()
         {
             let holds = |host| pair.contains(&host);
-            if let Err(what) = one_mandate_at_a_time::check(self.setting.size, holds) {
+            if let Err(what) = one_mandate_at_a_time::check(run.case.setting.size, holds) {
                 let what = format!("{what} (at {now} s)");
                 // Before anything was lost there is no excuse.
-                if !(self.world.observer.loses && self.world.observer.has_lost) {
-                    self.world.observer.fail(one_mandate_at_a_time::NAME, what);
+                let terms = &run.world.observer.invariants;
+                if !(terms.loses && terms.has_lost) {
+                    run.world.observer.fail(one_mandate_at_a_time::NAME, what);
                 }
             }
         }
-        if !self.world.observer.goes_back
-            && let Err(what) = self.register.check(now)
+        if !run.world.observer.invariants.goes_back
+            && let Err(what) = run.case.register.check(now)
         {
             let what = format!("{what} (at {now} s)");
-            self.world.observer.fail(Register::NAME, what);
+            run.world.observer.fail(Register::NAME, what);
         }
     }
 
+    fn heal(run: &mut Run<'_, Self>) {
+        let database = run.case.setting.database();
+        let calm = vec![Fault::SetLinks(Box::new(run.case.setting.calm))];
+        run.calm_down(calm, |run, host| {
+            let member = run.world.machine(host).and_then(Node::member);
+            if member.is_some_and(|member| member.member().is_leaving()) {
+                run.world.inject(Fault::Crash(host));
+            }
+            run.world.inject(Fault::Recover { host, disk: DiskFate::Kept });
+        });
+        let strain = Trouble::Strain(run.case.setting.calm_strain());
+        run.world.tell(database, NodeInput::Database(strain));
+        if let Some(preferred) = run.case.setting.preferred {
+            run.case.preferred =
+                Some(preferred).filter(|host| run.case.may_lead[*host]).or(Some(0));
+            let preferred = run.case.preferred.map(member);
+            run.world.tell(database, NodeInput::Database(Trouble::Prefer(preferred)));
+            for host in 0..run.case.setting.size {
+                run.world.tell(host, storm::joined(Some(host as u64)));
+            }
+        }
+        run.run_until(run.world.last_arrival());
+        run.case.forgotten = run.world.now() + run.case.setting.forgotten;
+    }
+
+    fn demand(run: &mut Run<'_, Self>) {
+        run.demand_soon("a leader after healing", |run| run.leader().is_some());
+        run.run_until(run.case.forgotten);
+        run.demand_soon("agreement after healing", |run| run.is_agreed());
+        if let Some(preferred) = run.case.preferred {
+            run.demand_soon("the preferred one leads", |run| run.leader() == Some(preferred));
+            run.demand_soon("agreement on the preferred one", |run| run.is_agreed());
+        }
+        let Some(leader) = run.leader().filter(|_| !run.world.observer.is_done()) else {
+            return;
+        };
+        if run.case.publishes {
+            run.demand_that_a_value_reaches_all(leader);
+        }
+        let reigns = run.world.observer.invariants.reigns();
+        run.run_until(run.world.now() + run.round() * 8);
+        let after = run.world.observer.invariants.reigns();
+        if after != reigns || run.leader() != Some(leader) {
+            let what = format!("{} did not stay leader", member(leader));
+            run.world.observer.stall("stability", what);
+        }
+        run.world.inject(Fault::Crash(leader));
+        // From a leader without a lease only those take over that rely on none.
+        let may_follow = |host: HostIndex| run.is_leased(leader) || !run.is_leased(host);
+        let others = (0..run.case.setting.size)
+            .any(|host| host != leader && run.case.may_lead[host] && may_follow(host));
+        if others {
+            let bound = run.fails_over_within() * 2 + run.waits_for_lost_leases();
+            run.demand_so("a leader after a crash", bound, |run| run.leader().is_some());
+        }
+    }
+}
+
+impl Run<'_, Case> {
     /// One that relies on its lease and is not alone, and with whom.
     ///
     /// A leader without a lease promises nothing of time, and one that was cut off and deposed by another of its kind may hold
@@ -138,11 +196,11 @@ impl Run<'_> {
             let member = self.world.machine(host).and_then(Node::member)?;
             Some((host, member.mandate(self.world.local_time(host))?))
         };
-        let holders: Vec<_> = (0..self.setting.size).filter_map(term).collect();
-        let watch = &self.world.observer;
+        let holders: Vec<_> = (0..self.case.setting.size).filter_map(term).collect();
+        let terms = &self.world.observer.invariants;
         let excludes = |(one, first), (other, second)| match self.is_leased(other) {
             true => one != other,
-            false => !watch.goes_back && !watch.has_fenced_term_between(second, first),
+            false => !terms.goes_back && !terms.has_fenced_term_between(second, first),
         };
         let leased = || holders.iter().copied().filter(|(host, _)| self.is_leased(*host));
         leased().find_map(|one| {
@@ -152,9 +210,29 @@ impl Run<'_> {
         })
     }
 
+    /// The leader publishes a value once more, and everyone that follows it comes to show that.
+    fn demand_that_a_value_reaches_all(&mut self, leader: HostIndex) {
+        let value = values::of_host(leader, u64::MAX);
+        let publish = NodeInput::Member(Input::Publish(value.clone()));
+        self.world.tell(leader, publish);
+        self.demand_soon("a value reaches all", |run| {
+            let shows = |host: HostIndex| {
+                let Some(node) = run.world.machine(host).and_then(Node::member) else {
+                    return true;
+                };
+                let state = node.member().state(run.world.local_time(host));
+                let follows =
+                    matches!(state, State::Following { leader: l, .. } if l == member(leader));
+                let is_asked = host == leader || follows;
+                !is_asked || node.member().value() == Some(&value)
+            };
+            (0..run.case.setting.size).all(shows)
+        });
+    }
+
     fn is_leased(&self, host: HostIndex) -> bool {
-        let config = &self.setting.configs[host];
-        config.guarantee() == Guarantee::Leased
+        let config = &self.case.setting.configs[host];
+        config.guarantee() == SqlGuarantee::Leased
     }
 
     fn holds(&self, host: HostIndex) -> bool {
@@ -163,72 +241,8 @@ impl Run<'_> {
     }
 
     fn tables(&self) -> Option<&Tables> {
-        let database = self.world.machine(self.setting.database()).and_then(Node::database);
+        let database = self.world.machine(self.case.setting.database()).and_then(Node::database);
         database.map(|database| database.tables())
-    }
-
-    /// Whoever leads is struck.
-    fn strike(&mut self, strike: Strike) {
-        let Some(host) = self.leader() else { return };
-        let over = self.world.now() + strike.lasting;
-        for (fault, undone) in strike.faults(host, self.setting.database()) {
-            self.world.inject(fault);
-            self.world.schedule(over, undone);
-        }
-    }
-
-    fn heal(&mut self) {
-        let database = self.setting.database();
-        self.world.inject(Fault::Heal);
-        self.world.inject(Fault::SetLinks(Box::new(self.setting.calm)));
-        for host in 0..=database {
-            self.world.inject(Fault::Resume(host));
-            let member = self.world.machine(host).and_then(Node::member);
-            if member.is_some_and(|member| member.member().is_leaving()) {
-                self.world.inject(Fault::Crash(host));
-            }
-            self.world.inject(Fault::Recover { host, disk: DiskFate::Kept });
-        }
-        let strain = Trouble::Strain(self.setting.calm_strain());
-        self.world.tell(database, NodeInput::Database(strain));
-        if let Some(preferred) = self.setting.preferred {
-            self.preferred = Some(preferred).filter(|host| self.may_lead[*host]).or(Some(0));
-            let preferred = self.preferred.map(member);
-            self.world.tell(database, NodeInput::Database(Trouble::Prefer(preferred)));
-            for host in 0..self.setting.size {
-                self.world.tell(host, storm::joined(Some(host as u64)));
-            }
-        }
-        self.run_until(self.world.last_arrival());
-        self.forgotten = self.world.now() + self.setting.forgotten;
-    }
-
-    fn demand_a_leader(&mut self) {
-        self.demand("a leader after healing", |run| run.leader().is_some());
-        self.run_until(self.forgotten);
-        self.demand("agreement after healing", |run| run.is_agreed());
-        if let Some(preferred) = self.preferred {
-            self.demand("the preferred one leads", |run| run.leader() == Some(preferred));
-            self.demand("agreement on the preferred one", |run| run.is_agreed());
-        }
-        let Some(leader) = self.leader().filter(|_| !self.world.observer.is_done()) else {
-            return;
-        };
-        let reigns = self.world.observer.one_leader.terms();
-        self.run_until(self.world.now() + self.round() * 8);
-        if self.world.observer.one_leader.terms() != reigns || self.leader() != Some(leader) {
-            let what = format!("{} did not stay leader", member(leader));
-            self.world.observer.stall("stability", what);
-        }
-        self.world.inject(Fault::Crash(leader));
-        // From a leader without a lease only those take over that rely on none.
-        let may_follow = |host: HostIndex| self.is_leased(leader) || !self.is_leased(host);
-        let others = (0..self.setting.size)
-            .any(|host| host != leader && self.may_lead[host] && may_follow(host));
-        if others {
-            let bound = self.fails_over_within() * 2;
-            self.demand_within("a leader after a crash", bound, |run| run.leader().is_some());
-        }
     }
 
     /// How long it takes from the crash of a leader until another leads, in a group that is well: a look shows the row, its lease
@@ -237,64 +251,56 @@ impl Run<'_> {
         let round = self.round();
         let taken =
             |config: &Config| config.wait(config.lease(round)) + round + config.turns(round);
-        let taken = self.setting.configs.iter().map(taken).max().unwrap_or_default();
+        let taken = self.case.setting.configs.iter().map(taken).max().unwrap_or_default();
         taken + self.delay() * 6
     }
 
     /// What a statement takes at most on calm days, there and back, wake-ups included.
     fn delay(&self) -> Duration {
-        self.setting.delay + self.setting.machinery.lateness * 2
+        self.case.setting.delay + self.case.setting.machinery.lateness * 2
     }
 
     /// The round that the group has come to, or may yet come to because of the storm.
     fn round(&self) -> Duration {
         let row = self.tables().and_then(|tables| tables.control);
-        row.map_or(self.setting.config.round(), |row| row.published.round)
+        row.map_or(self.case.setting.config.round(), |row| row.published.round)
     }
 
     /// Runs until something is so; it must be within what recovery takes.
-    fn demand(&mut self, what: &'static str, is_so: impl Fn(&Self) -> bool) {
+    fn demand_soon(&mut self, what: &'static str, is_so: impl Fn(&Self) -> bool) {
         let (round, delay) = (self.round(), self.delay());
         let bound = |config: &Config| config.recovers_within(round, delay);
-        let bound = self.setting.configs.iter().map(bound).max().unwrap_or_default();
-        // Where writes were lost, the longest lease is waited for before anything else.
-        let longest = self.setting.configs.iter().map(|config| config.wait(config.longest_lease()));
-        let lost = longest.max().filter(|_| self.world.observer.goes_back).unwrap_or_default();
-        self.demand_within(what, bound + lost, is_so);
+        let bound = self.case.setting.configs.iter().map(bound).max().unwrap_or_default();
+        // Before anything else, and once more if the first who takes over is told that its term was given out before.
+        self.demand_so(what, bound + self.waits_for_lost_leases() * 2, is_so);
+    }
+
+    /// Where writes were lost, the longest lease is waited for: also later, by who takes over and is told that the history knows its term.
+    fn waits_for_lost_leases(&self) -> Duration {
+        let longest =
+            self.case.setting.configs.iter().map(|config| config.wait(config.longest_lease()));
+        let goes_back = self.world.observer.invariants.goes_back;
+        longest.max().filter(|_| goes_back).unwrap_or_default()
     }
 
     /// Runs until something is so; it must be within the bound, and what slow clocks add to it.
-    fn demand_within(
-        &mut self,
-        what: &'static str,
-        bound: Duration,
-        is_so: impl Fn(&Self) -> bool,
-    ) {
-        let began = self.world.now();
-        let bound = bound.mul_f64(1.06);
-        while !is_so(self) && !self.world.observer.is_done() {
-            if !self.world.step(began + bound) {
-                break;
-            }
-            self.check();
-        }
-        let took = self.world.now() - began;
-        self.agreement = self.agreement.max(took.as_secs_f64() / bound.as_secs_f64());
-        if !is_so(self) {
-            self.world.observer.stall(what, format!("not within {bound:?}"));
-        }
+    fn demand_so(&mut self, what: &'static str, bound: Duration, is_so: impl Fn(&Self) -> bool) {
+        let missing = |run: &Self| (!is_so(run)).then_some("");
+        self.demand_within(what, bound.mul_f64(1.06), missing);
     }
 
     fn leader(&self) -> Option<HostIndex> {
-        (0..self.setting.size).find(|host| self.holds(*host))
+        (0..self.case.setting.size).find(|host| self.holds(*host))
     }
 
     fn is_agreed(&self) -> bool {
         let Some(leader) = self.leader() else { return false };
-        (0..self.setting.size).all(|host| match self.world.observer.states[host] {
-            State::Following { leader: followed, .. } => followed == member(leader),
-            State::Leading { .. } => host == leader,
-            State::Electing => false,
+        (0..self.case.setting.size).all(|host| {
+            match self.world.observer.invariants.leaders.states[host] {
+                State::Following { leader: followed, .. } => followed == member(leader),
+                State::Leading { .. } => host == leader,
+                State::Electing => false,
+            }
         })
     }
 }

@@ -4,7 +4,7 @@
 //! later term, which was taken by someone who had waited. It is not over because the row is gone, or an older one is back.
 
 use mandate_proto::identity::Term;
-use mandate_proto::registers::{Config, Control, Guarantee, Holder, Version};
+use mandate_proto::registers::{Config, ControlState, Holder, SqlGuarantee, Version};
 use mandate_proto::time::Instant;
 
 #[derive(Clone, Copy)]
@@ -24,7 +24,7 @@ pub(super) struct SeenLeases {
 
 impl SeenLeases {
     /// An answer has shown this row.
-    pub(super) fn show(&mut self, row: &Control, config: &Config, now: Instant) {
+    pub(super) fn show(&mut self, row: &ControlState, config: &Config, now: Instant) {
         let (version, leader) = (row.version, row.leader);
         if self.last.replace((version, leader)) == Some((version, leader)) {
             return;
@@ -35,7 +35,7 @@ impl SeenLeases {
             lease.version.term >= version.term && !is_vacated
         });
         let Some(holder) = leader.filter(|leader| leader.member != config.me()) else { return };
-        if row.published.guarantee != Guarantee::Leased {
+        if row.published.guarantee != SqlGuarantee::Leased {
             return;
         }
         let until = now + config.wait(row.published.lease);

@@ -2,20 +2,22 @@
 
 use core::time::Duration;
 
+use mandate_proto::election::Figures;
 use mandate_proto::identity::Term;
 use mandate_proto::oracle::Preference;
-use mandate_proto::pole::member::Figures;
-use mandate_proto::registers::{Config, Guarantee, Incarnation, Input, Part};
+use mandate_proto::registers::{Config, Input, Part, SqlGuarantee, StayId};
 
 use super::database::DatabaseConfig;
-use super::{Flaws, Mutant, NodeConfig, NodeInput, Options, Strain, Trouble};
-use crate::clock::Clock;
+use super::{Flaws, Mutant, NodeInput, Options, SimulatedNodeConfig, Strain, Trouble};
+use crate::clock::HostClocks;
 use crate::fault::{DiskFate, Fault};
 use crate::host::member;
 use crate::link::{Delay, LinkModel};
 use crate::network::HostIndex;
 use crate::random::{Random, Stream};
+use crate::storm::{Happening, Happenings, LeaderFault, Storm};
 use crate::time::SimTime;
+use crate::values;
 use crate::world::Machinery;
 
 /// The setting of a run.
@@ -25,7 +27,7 @@ pub(super) struct Setting {
     pub(super) config: Config,
     /// Of all members, in order.
     pub(super) configs: Vec<Config>,
-    pub(super) nodes: Vec<(NodeConfig, Clock)>,
+    pub(super) nodes: Vec<(SimulatedNodeConfig, HostClocks)>,
     pub(super) rough: LinkModel,
     pub(super) calm: LinkModel,
     pub(super) machinery: Machinery,
@@ -36,48 +38,6 @@ pub(super) struct Setting {
     pub(super) forgotten: Duration,
     /// Where it is a role that is led, who is preferred after the storm.
     pub(super) preferred: Option<HostIndex>,
-}
-
-/// Something that is to happen.
-pub(super) enum Happening {
-    Fault(Fault),
-    Tell(HostIndex, NodeInput),
-}
-
-/// A fault that is meant for whoever leads then.
-#[derive(Clone, Copy)]
-pub(super) struct Strike {
-    kind: u64,
-    pub(super) lasting: Duration,
-}
-
-impl Strike {
-    /// What happens, and how it ends.
-    pub(super) fn faults(self, host: HostIndex, database: HostIndex) -> Vec<(Fault, Fault)> {
-        let cut = |from, to| (Fault::Cut { from, to }, Fault::Mend { from, to });
-        match self.kind {
-            0 => vec![(Fault::Crash(host), Fault::Recover { host, disk: DiskFate::Kept })],
-            1 => vec![(Fault::Pause(host), Fault::Resume(host))],
-            2 => vec![cut(host, database)],
-            3 => vec![cut(database, host)],
-            _ => vec![cut(host, database), cut(database, host)],
-        }
-    }
-}
-
-/// The strikes of a seed, in order.
-pub(super) fn strikes(seed: u64, setting: &Setting) -> Vec<(SimTime, Strike)> {
-    let mut random = Random::new(seed ^ 0x57E1, Stream::Faults);
-    let lease = setting.config.lease(setting.config.round());
-    let draw = |random: &mut Random| {
-        let at = SimTime::ZERO + random.between(lease, setting.storm);
-        let longest = lease * random.pick(&[1, 3, 6]);
-        let lasting = random.between(Duration::ZERO, longest);
-        (at, Strike { kind: random.below(5), lasting })
-    };
-    let mut strikes: Vec<_> = (0..random.below(6)).map(|_| draw(&mut random)).collect();
-    strikes.sort_by_key(|(at, _)| *at);
-    strikes
 }
 
 /// Clocks are off by up to this many parts of a billion, and this many thousandths are allowed for.
@@ -96,8 +56,8 @@ impl Setting {
         let step = round / random.pick(&[2, 8, 40]);
         let timeout = round.mul_f64(random.pick(&[0.5, 1.0, 2.0]));
         let guarantee = match random.chance(0.25) {
-            true => Guarantee::Fenced,
-            false => Guarantee::Leased,
+            true => SqlGuarantee::Fenced,
+            false => SqlGuarantee::Leased,
         };
         let config = Config::new(member(0), round)
             .and_then(|config| config.with_lease(renewals, lease))
@@ -116,14 +76,14 @@ impl Setting {
             max_delay: delay / 4,
             ..LinkModel::perfect(delay / 4)
         };
-        // In some runs only strikes and faults disturb a quick database.
+        // In some runs only faults disturb a quick database.
         let is_quick = random.chance(0.3);
         let timing = (drift, delay, is_quick);
         let mut nodes = nodes(size, &config, &mut random, timing, options);
         mix(seed, &mut nodes);
         let configs = nodes.iter().filter_map(|(node, _)| match node {
-            NodeConfig::Member { config, .. } => Some(config.clone()),
-            NodeConfig::Database(_) => None,
+            SimulatedNodeConfig::Member { config, .. } => Some(config.clone()),
+            SimulatedNodeConfig::Database(_) => None,
         });
         Setting {
             size,
@@ -162,7 +122,7 @@ fn nodes(
     random: &mut Random,
     (drift, delay, is_quick): (i64, Duration, bool),
     options: &Options,
-) -> Vec<(NodeConfig, Clock)> {
+) -> Vec<(SimulatedNodeConfig, HostClocks)> {
     let lease = config.lease(config.round());
     let strain = Strain {
         mean: delay / 4,
@@ -176,11 +136,12 @@ fn nodes(
     let flaws = Flaws {
         takeover_ignores_beat: options.mutant == Some(Mutant::TakeoverIgnoresBeat),
         renewal_ignores_beat: options.mutant == Some(Mutant::RenewalIgnoresBeat),
+        takeover_ignores_history: options.mutant == Some(Mutant::HistoryIgnored),
     };
     let (has_backups, notifies) = (options.restores || options.losses, random.chance(0.3));
     let row = options.role.then(|| config.first());
     let database = DatabaseConfig { strain, flaws, has_backups, notifies, row };
-    let database = NodeConfig::Database(database);
+    let database = SimulatedNodeConfig::Database(database);
     let mut nodes: Vec<_> = (0..size)
         .map(|host| {
             // The first may always lead, so that somebody can.
@@ -197,24 +158,24 @@ fn nodes(
             let config = config.with_preference(preference);
             // The worst is that one is as fast and another as slow as allowed.
             let between = random.below(2 * drift as u64 + 1) as i64 - drift;
-            let clock = Clock::new(random.pick(&[drift, -drift, between]));
+            let clock = HostClocks::new(random.pick(&[drift, -drift, between]));
             let (database, mutant) = (member(size), options.mutant);
-            (NodeConfig::Member { config, database, mutant }, clock)
+            (SimulatedNodeConfig::Member { config, database, mutant }, clock)
         })
         .collect();
-    nodes.push((database, Clock::new(0)));
+    nodes.push((database, HostClocks::new(0)));
     nodes
 }
 
 /// In some groups members differ in what should be the same: an operator changes it, one after the other.
-fn mix(seed: u64, nodes: &mut [(NodeConfig, Clock)]) {
+fn mix(seed: u64, nodes: &mut [(SimulatedNodeConfig, HostClocks)]) {
     let mut random = Random::new(seed ^ 0x313D, Stream::Setting);
     if !random.chance(0.25) {
         return;
     }
     for (node, _) in nodes {
-        let NodeConfig::Member { config, .. } = node else { continue };
-        let guarantee = random.pick(&[Guarantee::Fenced, Guarantee::Leased]);
+        let SimulatedNodeConfig::Member { config, .. } = node else { continue };
+        let guarantee = random.pick(&[SqlGuarantee::Fenced, SqlGuarantee::Leased]);
         let lease = random.pick(&[1000, 1250, 2500]);
         let renewals = random.pick(&[2, 4]);
         let mixed = config.clone().with_guarantee(guarantee).with_lease(renewals, lease);
@@ -239,12 +200,16 @@ fn rough_links(random: &mut Random, lease: Duration) -> LinkModel {
     }
 }
 
+/// The storm of a seed.
+pub(super) fn draw(seed: u64, setting: &Setting, options: &Options) -> Storm<NodeInput> {
+    let lease = setting.config.lease(setting.config.round());
+    let leader_faults = LeaderFault::draw(seed, (lease, setting.storm), (6, LeaderFault::COMMON));
+    let happenings = happenings(seed, setting, options);
+    Storm { happenings, leader_faults, lasts: setting.storm }
+}
+
 /// What happens in the storm; what would come after it does not.
-pub(super) fn happenings(
-    seed: u64,
-    setting: &Setting,
-    options: &Options,
-) -> Vec<(SimTime, Happening)> {
+fn happenings(seed: u64, setting: &Setting, options: &Options) -> Happenings<NodeInput> {
     let mut random = Random::new(seed, Stream::Faults);
     let mut happenings = Vec::new();
     for _ in 0..3 + random.below(12) {
@@ -272,18 +237,39 @@ pub(super) fn happenings(
     if options.losses {
         draw_losses(seed, setting, &mut happenings);
     }
+    draw_publications(seed, setting, &mut happenings);
     let over = SimTime::ZERO + setting.storm;
     happenings.retain(|(at, _)| *at < over);
     happenings
 }
 
+/// Whether leaders publish values in this run.
+pub(super) fn publishes(seed: u64) -> bool {
+    Random::new(seed ^ 0x7A1E, Stream::Setting).chance(0.2)
+}
+
+/// In some runs everyone is asked to publish, now and then: whoever leads then does.
+fn draw_publications(seed: u64, setting: &Setting, happenings: &mut Happenings<NodeInput>) {
+    if !publishes(seed) {
+        return;
+    }
+    let mut random = Random::new(seed ^ 0x7A1E, Stream::Faults);
+    for number in 0..random.below(40) {
+        let at = SimTime::ZERO + random.between(Duration::ZERO, setting.storm);
+        for host in 0..setting.size {
+            let input = NodeInput::Member(Input::Publish(values::of_host(host, number)));
+            happenings.push((at, Happening::Tell(host, input)));
+        }
+    }
+}
+
 /// A member of the group is so, or is not any more: under which incarnation.
 pub(super) fn joined(incarnation: Option<u64>) -> NodeInput {
-    NodeInput::Member(Input::Joined(incarnation.map(Incarnation::new)))
+    NodeInput::Member(Input::Joined(incarnation.map(StayId::new)))
 }
 
 /// The group's leader prefers another, or one that is dead or may not lead; members are thrown out of the group and join again.
-fn draw_role(seed: u64, setting: &Setting, happenings: &mut Vec<(SimTime, Happening)>) {
+fn draw_role(seed: u64, setting: &Setting, happenings: &mut Happenings<NodeInput>) {
     let mut random = Random::new(seed ^ 0x501E, Stream::Faults);
     let at = |random: &mut Random| SimTime::ZERO + random.between(Duration::ZERO, setting.storm);
     for _ in 0..random.below(12) {
@@ -300,16 +286,17 @@ fn draw_role(seed: u64, setting: &Setting, happenings: &mut Vec<(SimTime, Happen
     }
 }
 
-/// The row vanishes, alone or with everything; or the database forgets what it had acknowledged, and is back at once, or
+/// The row vanishes or goes back, alone or with everything; or the database forgets what it had acknowledged, and is back at once, or
 /// sooner or later than a lease.
-fn draw_losses(seed: u64, setting: &Setting, happenings: &mut Vec<(SimTime, Happening)>) {
+fn draw_losses(seed: u64, setting: &Setting, happenings: &mut Happenings<NodeInput>) {
     let mut random = Random::new(seed ^ 0x1057, Stream::Faults);
     let longest = setting.config.wait(setting.config.longest_lease());
     for _ in 0..1 + random.below(3) {
         let at = SimTime::ZERO + random.between(setting.storm / 8, setting.storm);
-        let loss = match random.below(4) {
+        let loss = match random.below(6) {
             0 => Trouble::Vanish { history: false },
             1 => Trouble::Vanish { history: true },
+            2 | 3 => Trouble::RestoreRow { writes: 1 + random.below(20) as usize },
             _ => {
                 let writes = random.pick(&[1, 2, 40]);
                 let writes = 1 + random.below(writes) as usize;
@@ -325,7 +312,7 @@ fn draw_fault(
     random: &mut Random,
     setting: &Setting,
     (begin, end): (SimTime, SimTime),
-    happenings: &mut Vec<(SimTime, Happening)>,
+    happenings: &mut Happenings<NodeInput>,
 ) {
     let database = setting.database();
     let host = random.below(setting.size as u64) as usize;
@@ -371,7 +358,7 @@ fn draw_input(
     random: &mut Random,
     setting: &Setting,
     at: SimTime,
-    happenings: &mut Vec<(SimTime, Happening)>,
+    happenings: &mut Happenings<NodeInput>,
 ) {
     let host = random.below(setting.size as u64) as usize;
     let to = member(random.below(setting.size as u64) as usize);

@@ -8,17 +8,25 @@ mod script;
 use std::time::Duration;
 
 use expect_test::expect_file;
-use mandate_proto::pole::installation::Guarantee;
-use mandate_proto::pole::member::{Figures, Input};
+use mandate_proto::election::Figures;
+use mandate_proto::pole::installation::PeerGuarantee;
+use mandate_proto::pole::member::Input;
+use mandate_proto::value::Value;
 use mandate_sim::fault::{DiskFate, Fault};
 use mandate_sim::member;
 use script::{Script, Setup};
 
-const LEASED: Guarantee =
-    Guarantee::Leased { lease: Duration::from_millis(1000), allowance_per_mille: 10 };
+const LEASED: PeerGuarantee =
+    PeerGuarantee::Leased { lease: Duration::from_millis(1000), allowance_per_mille: 10 };
 
 fn setup(size: usize) -> Setup {
-    Setup { size, guarantee: Guarantee::Fenced, oracle: "history", histories: vec![], one_way: 20 }
+    Setup {
+        size,
+        guarantee: PeerGuarantee::Fenced,
+        oracle: "history",
+        histories: vec![],
+        one_way: 20,
+    }
 }
 
 #[test]
@@ -47,6 +55,19 @@ fn a_connection_breaks() {
     script.tell(1, Input::LinkBroken { member: member(2) });
     script.run_for(400);
     expect_file!["a-connection-breaks.txt"].assert_eq(&script.text());
+}
+
+#[test]
+fn a_value_goes_with_its_term() {
+    let mut script = Script::settled(Setup { histories: vec![5, 8, 9], ..setup(3) });
+    script
+        .note("p3 leads and publishes a value; then it is asked to resign, and the value is gone.");
+    script.tell(2, Input::Publish(Value::new("10.0.0.3:80").unwrap()));
+    script.run_for(100);
+    script.tell(2, Input::Resign);
+    script.tell(2, Input::Publish(Value::new("too late").unwrap()));
+    script.run_for(400);
+    expect_file!["a-value-goes-with-its-term.txt"].assert_eq(&script.text());
 }
 
 #[test]

@@ -3,24 +3,24 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use mandate_proto::election::{Candidacy, Figures, State};
 use mandate_proto::identity::MemberId;
-use mandate_proto::oracle::Standing;
-use mandate_proto::pole::installation::{self, Guarantee, Promised};
-use mandate_proto::pole::member::{Config, Event, Figures, Input, Member, Message, Record, State};
+use mandate_proto::pole::installation::{self, PeerGuarantee, Promised};
+use mandate_proto::pole::member::{Config, Event, Input, Member, Message, Record};
 use mandate_proto::pole::selection;
-use mandate_sim::clock::Clock;
+use mandate_sim::clock::HostClocks;
 use mandate_sim::fault::Fault;
 use mandate_sim::link::LinkModel;
 use mandate_sim::member;
 use mandate_sim::pole::MemberConfig;
-use mandate_sim::subject::{Moment, Observation, Observer};
+use mandate_sim::subject::{Moment, Observation, SimulationObserver};
 use mandate_sim::time::SimTime;
 use mandate_sim::world::{Machinery, World};
 
 /// How a group is set up.
 pub(crate) struct Setup {
     pub(crate) size: usize,
-    pub(crate) guarantee: Guarantee,
+    pub(crate) guarantee: PeerGuarantee,
     pub(crate) oracle: &'static str,
     pub(crate) histories: Vec<u64>,
     /// Milliseconds from member to member.
@@ -53,7 +53,7 @@ impl Script {
                 .unwrap();
             let history = Some(setup.histories.get(host).copied().unwrap_or(1));
             let figures = Figures { history, requests: 0.0, application: None };
-            (MemberConfig { config, edited: None, figures, mutant: None }, Clock::new(0))
+            (MemberConfig { config, edited: None, figures, mutant: None }, HostClocks::new(0))
         });
         let links = LinkModel::perfect(Duration::from_millis(setup.one_way));
         let mut world = World::new(1, hosts, links, Machinery::IDEAL, Scribe::default());
@@ -116,7 +116,7 @@ impl Scribe {
     }
 }
 
-impl Observer<Member> for Scribe {
+impl SimulationObserver<Member> for Scribe {
     fn observe(&mut self, moment: Moment, what: &Observation<'_, Member>) {
         let id = member(moment.host);
         let line = match what {
@@ -150,6 +150,7 @@ fn told(input: &Input) -> &'static str {
         Input::Resign => "to resign",
         Input::Transfer { .. } => "to hand over",
         Input::Figures(_) => "new figures",
+        Input::Publish(_) => "to publish a value",
         _ => "something",
     }
 }
@@ -174,6 +175,9 @@ fn event_text(event: &Event) -> Option<String> {
             format!("         FOLLOWS {leader} in term {term}")
         }
         Event::Changed(State::Leading { term }) => format!("         LEADS in term {term}"),
+        Event::Published { leader, term, value } => {
+            format!("         SHOWS {value:?} of {leader} in term {term}")
+        }
         Event::Suspected { member, suspected: true } => format!("         suspects {member}"),
         Event::Suspected { member, .. } => format!("         trusts {member} again"),
         Event::Recovered => "         has a vote again".into(),
@@ -208,10 +212,12 @@ fn message_text(message: &Message) -> Option<String> {
         Message::Handover { term, to, .. } => {
             format!("hands   term {term} over to {to}, and says why")
         }
+        Message::Value { term, value, .. } => format!("value   {value:?} of term {term}"),
+        Message::ValueTaken { term, .. } => format!("taken   the value of term {term}"),
     })
 }
 
-fn own_text(own: &Standing) -> String {
+fn own_text(own: &Candidacy) -> String {
     match own {
         Ok(_) => String::new(),
         Err(reason) => format!(" (itself {reason})"),

@@ -7,16 +7,17 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use expect_test::expect_file;
-use mandate_proto::pole::member::State;
-use mandate_proto::registers::{Config, Event, Guarantee, Input, Reign, Statement};
-use mandate_sim::clock::Clock;
+use mandate_proto::election::State;
+use mandate_proto::registers::{Config, Event, Input, Reign, SqlGuarantee, Statement};
+use mandate_sim::clock::HostClocks;
 use mandate_sim::fault::{DiskFate, Fault};
 use mandate_sim::link::LinkModel;
 use mandate_sim::member;
 use mandate_sim::registers::{
-    DatabaseConfig, Flaws, Message, Node, NodeConfig, NodeEvent, NodeInput, Strain, Trouble,
+    DatabaseConfig, Flaws, Message, Node, NodeEvent, NodeInput, SimulatedNodeConfig, Strain,
+    Trouble,
 };
-use mandate_sim::subject::{Moment, Observation, Observer};
+use mandate_sim::subject::{Moment, Observation, SimulationObserver};
 use mandate_sim::time::SimTime;
 use mandate_sim::world::{Machinery, World};
 
@@ -35,17 +36,17 @@ struct Scribe {
 
 impl Script {
     /// Three members whose leader has led for a while: a millisecond to the database, rounds of 100 ms.
-    fn settled(guarantee: Guarantee) -> Self {
+    fn settled(guarantee: SqlGuarantee) -> Self {
         let database = member(MEMBERS);
         let members = (0..MEMBERS).map(|host| {
             let config = Config::lan(member(host)).with_guarantee(guarantee);
-            (NodeConfig::Member { config, database, mutant: None }, Clock::new(0))
+            (SimulatedNodeConfig::Member { config, database, mutant: None }, HostClocks::new(0))
         });
         let strain = Strain::calm(Duration::ZERO);
         let flaws = Flaws::default();
         let config =
             DatabaseConfig { strain, flaws, has_backups: true, notifies: false, row: None };
-        let nodes = members.chain([(NodeConfig::Database(config), Clock::new(0))]);
+        let nodes = members.chain([(SimulatedNodeConfig::Database(config), HostClocks::new(0))]);
         let links = LinkModel::perfect(Duration::from_millis(1));
         let mut world = World::new(1, nodes, links, Machinery::IDEAL, Scribe::default());
         world.observer.is_quiet = true;
@@ -94,7 +95,7 @@ impl Scribe {
     }
 }
 
-impl Observer<Node> for Scribe {
+impl SimulationObserver<Node> for Scribe {
     fn observe(&mut self, moment: Moment, what: &Observation<'_, Node>) {
         let id = member(moment.host);
         let line = match what {
@@ -159,7 +160,7 @@ fn told(event: &Event) -> Option<String> {
 
 #[test]
 fn the_leader_crashes() {
-    let mut script = Script::settled(Guarantee::Leased);
+    let mut script = Script::settled(SqlGuarantee::Leased);
     script
         .note("The leader crashes. The first successor waits for its lease, and evicts it later.");
     let leader = script.leader();
@@ -173,7 +174,7 @@ fn the_leader_crashes() {
 
 #[test]
 fn a_session_ends() {
-    let mut script = Script::settled(Guarantee::Fenced);
+    let mut script = Script::settled(SqlGuarantee::Fenced);
     script.note("Without leases: the leader crashes, and its session tells the others.");
     let leader = script.leader();
     let local = script.world.local_time(leader);
@@ -189,7 +190,7 @@ fn a_session_ends() {
 
 #[test]
 fn a_transfer() {
-    let mut script = Script::settled(Guarantee::Leased);
+    let mut script = Script::settled(SqlGuarantee::Leased);
     script.note("The leader hands over to the other that is not its first successor.");
     let leader = script.leader();
     let row = script.world.machine(leader).and_then(Node::member).expect("a member").member().row();
@@ -203,7 +204,7 @@ fn a_transfer() {
 
 #[test]
 fn a_leader_is_cut_off() {
-    let mut script = Script::settled(Guarantee::Leased);
+    let mut script = Script::settled(SqlGuarantee::Leased);
     script.note("Answers to the leader are lost: it stops before the others may take over.");
     let (from, to) = (MEMBERS, script.leader());
     script.world.inject(Fault::Cut { from, to });
@@ -213,7 +214,7 @@ fn a_leader_is_cut_off() {
 
 #[test]
 fn a_database_is_restored() {
-    let mut script = Script::settled(Guarantee::Leased);
+    let mut script = Script::settled(SqlGuarantee::Leased);
     script.note("The database is away for a second, and comes back as it was twenty writes ago.");
     let trouble = Trouble::Restore { writes: 20, down: Duration::from_secs(1) };
     script.world.tell(MEMBERS, NodeInput::Database(trouble));
@@ -223,7 +224,7 @@ fn a_database_is_restored() {
 
 #[test]
 fn a_row_is_removed() {
-    let mut script = Script::settled(Guarantee::Leased);
+    let mut script = Script::settled(SqlGuarantee::Leased);
     script.note("The control row is removed. The leader stops when it renews; nobody leads for the longest lease.");
     script.world.tell(MEMBERS, NodeInput::Database(Trouble::Vanish { history: false }));
     script.run_for(1500);

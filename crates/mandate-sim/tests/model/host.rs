@@ -8,7 +8,7 @@
 
 use std::hash::Hash;
 
-use mandate_proto::identity::{Lifetime, MemberId, Term};
+use mandate_proto::identity::{Incarnation, MemberId, Term};
 use mandate_proto::machine::{Effect, Effects};
 use mandate_proto::pole::installation::{Boot, Event, Promised};
 
@@ -188,8 +188,8 @@ where
 }
 
 /// The life of a member that has crashed so often.
-pub(crate) fn lifetime(id: MemberId, crashes: u8) -> Lifetime {
-    Lifetime::new(u64::from(id.get()) << 8 | u64::from(crashes))
+pub(crate) fn lifetime(id: MemberId, crashes: u8) -> Incarnation {
+    Incarnation::new(u64::from(id.get()) << 8 | u64::from(crashes))
 }
 
 /// What the group sees of what was asked for.

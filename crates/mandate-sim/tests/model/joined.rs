@@ -5,7 +5,7 @@ use core::time::Duration;
 use mandate_proto::identity::MemberId;
 use mandate_proto::machine::{Effect, Effects, Machine};
 use mandate_proto::oracle::Measured;
-use mandate_proto::pole::installation::{self, Boot, Guarantee, Installation};
+use mandate_proto::pole::installation::{self, Boot, Installation, PeerGuarantee};
 use mandate_proto::pole::selection::{self, Rules, Selection};
 use mandate_proto::score::Score;
 use mandate_proto::time::Instant;
@@ -49,7 +49,7 @@ impl Joined {
         let config = installation::Config {
             me,
             members,
-            guarantee: Guarantee::Fenced,
+            guarantee: PeerGuarantee::Fenced,
             retry: PAUSE,
             give_up: PAUSE * 4,
             without: None,

@@ -11,7 +11,7 @@
 //! (`cargo test -p mandate-sim --test model -- --nocapture mutant`).
 //!
 //! The checker is stateright, with its own actors left aside: a crash between a write and what
-//! follows it, and a network that may repeat for ever, are easier to say in a model of our own.
+//! follows it, and a network that may repeat forever, are easier to say in a model of our own.
 
 mod bounds;
 mod check;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::machine::{Effect, Effects, Machine};
 use mandate_proto::pole::installation::{
-    self, Boot, Config, Event, Guarantee, Input, Installation, Message, Reason,
+    self, Boot, Config, Event, Input, Installation, Message, PeerGuarantee, Reason,
 };
 use mandate_proto::time::Instant;
 
@@ -20,8 +20,8 @@ pub(crate) const TICK: Duration = Duration::from_secs(1);
 pub(crate) const LEASE_TICKS: u32 = 2;
 
 /// No allowance: the clocks of the model do not drift.
-const GUARANTEE: Guarantee =
-    Guarantee::Leased { lease: TICK.saturating_mul(LEASE_TICKS), allowance_per_mille: 0 };
+const GUARANTEE: PeerGuarantee =
+    PeerGuarantee::Leased { lease: TICK.saturating_mul(LEASE_TICKS), allowance_per_mille: 0 };
 
 /// One member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -22,9 +22,8 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::guarded::{Guarded, Rules};
 use super::target::{Keepalive, Place, Target, Terms, Tls, Wanted};
-use super::{described, drive, refusal};
+use super::{described, drive, refusal, tls};
 use crate::error::NoConnection;
-use crate::tls;
 
 /// How long the addresses may take together where nothing else is written.
 const LIMIT: Duration = Duration::from_secs(8);
@@ -310,7 +309,7 @@ mod tests {
     async fn each_address_of_a_name_has_a_time_of_its_own() {
         let server = Postgres::launch(&PostgresConfig::default()).unwrap();
         let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = "postgres://mandate@db.example/postgres?connect_timeout=1";
+        let url = "postgres://mandate@db.example/postgres?connect_timeout=8";
         let parameters = Parameters::from_url(url).unwrap();
         let target = resolve(&parameters, &Surroundings { variable: &|_| None }).unwrap();
         let ports = [mute.local_addr().unwrap().port(), 1, server.port()];
@@ -327,7 +326,7 @@ mod tests {
         let failed = first_of(&target, candidates(&ports[..2]), &heard).await.map(drop);
         let failed = failed.unwrap_err();
         assert!(!failed.is_final, "{failed:?}");
-        assert!(failed.reason.contains("no answer within 1s"), "{failed:?}");
+        assert!(failed.reason.contains("no answer within 8s"), "{failed:?}");
         assert!(failed.reason.contains("refused"), "each of them is told of: {failed:?}");
     }
 

@@ -11,17 +11,27 @@
 //!
 //! | module | what it is |
 //! | --- | --- |
+//! | [`address`] | what the rest of this crate does with such a database |
 //! | [`parameters`] | a connection string, parsed |
 //! | [`target`] | where to connect to: with the environment, service and password files |
 //! | [`dial`] | the connection and the login |
 //! | [`guarded`] | what keeps a password from being sent in plain text |
 //! | [`pooler`] | whether the server itself answers |
+//! | [`tls`] | which certificates are trusted |
+//! | [`making`] | the tables |
+//! | [`lock`] | locks whose end tells that a process died |
+//! | [`mod@fence`] | a term, checked in the caller's transaction |
 
+pub(crate) mod address;
 pub(crate) mod dial;
+pub(crate) mod fence;
 mod guarded;
+mod lock;
+mod making;
 pub(crate) mod parameters;
 mod pooler;
 pub(crate) mod target;
+mod tls;
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -29,17 +39,18 @@ use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use tokio::sync::{broadcast, watch};
 use tokio_postgres::error::{Severity, SqlState};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Connection, Statement};
 
 use crate::batch::{self, Batch, Done, Step, Value};
+use crate::dbms::RawSession;
 use crate::error::{NoConnection, Trouble};
 use crate::session;
 use parameters::Parameters;
-pub(crate) use pooler::{Server, recognise};
+use pooler::{Server, recognise};
 use target::Surroundings;
 
 /// What is told to whoever listens.
@@ -136,29 +147,12 @@ impl Session {
         Ok(Session { client, prepared, order, ended, server, begin })
     }
 
-    /// Whether it is PostgreSQL itself and no relative.
-    pub(crate) fn is_original(&self) -> bool {
-        self.server.is_original
-    }
-
     /// Whether there are locks and notifications that last from one transaction to the next.
-    pub(crate) fn has_session(&self) -> bool {
+    fn has_session(&self) -> bool {
         self.server.is_original && !self.server.is_pooled
     }
 
-    /// Waits until the connection has ended.
-    pub(crate) async fn ended(&self) {
-        let _ = self.ended.clone().wait_for(|ended| *ended).await;
-    }
-
-    /// Hears from now on when a row has changed, or no more.
-    pub(crate) async fn listen(&self, listen: bool) -> Result<(), Trouble> {
-        let verb = if listen { "listen" } else { "unlisten" };
-        let done = self.client.batch_execute(&format!("{verb} {CHANNEL}")).await;
-        done.map_err(|error| trouble(&error))
-    }
-
-    pub(crate) async fn run(&self, batch: Batch) -> Result<Vec<Done>, Trouble> {
+    async fn carry_out(&self, batch: Batch) -> Result<Vec<Done>, Trouble> {
         let mut steps = batch.steps;
         let own = steps.len();
         if let Some(group) = batch.announce.filter(|_| self.server.is_original) {
@@ -206,7 +200,7 @@ impl Session {
     fn text(&self, step: &Step) -> String {
         let is_original = self.server.is_original;
         let (relaxed, durable) = (step.relaxed && is_original, step.durable && is_original);
-        batch::postgres(&Step { relaxed, durable, ..step.clone() })
+        text(&Step { relaxed, durable, ..step.clone() })
     }
 
     async fn prepare(&self, step: &Step) -> Result<Statement, tokio_postgres::Error> {
@@ -218,6 +212,57 @@ impl Session {
         prepared.insert((step.sql, step.relaxed), statement.clone());
         Ok(statement)
     }
+}
+
+impl RawSession for Session {
+    fn run(&self, batch: Batch) -> BoxFuture<'_, Result<Vec<Done>, Trouble>> {
+        Box::pin(self.carry_out(batch))
+    }
+
+    fn ended(&self) -> BoxFuture<'_, ()> {
+        let mut ended = self.ended.clone();
+        Box::pin(async move {
+            let _ = ended.wait_for(|ended| *ended).await;
+        })
+    }
+
+    fn listen(&self, listen: bool) -> BoxFuture<'_, Result<(), Trouble>> {
+        Box::pin(async move {
+            if !self.has_session() {
+                return Ok(());
+            }
+            let verb = if listen { "listen" } else { "unlisten" };
+            let done = self.client.batch_execute(&format!("{verb} {CHANNEL}")).await;
+            done.map_err(|error| trouble(&error))
+        })
+    }
+
+    /// Relatives keep several copies.
+    fn has_one_disk(&self) -> bool {
+        self.server.is_original
+    }
+
+    fn has_session_locks(&self) -> bool {
+        self.has_session()
+    }
+}
+
+/// Has a transaction acknowledged only when it is on disk, where the database or the role says otherwise. Who waits for
+/// standbys as well (`remote_write`, `remote_apply`) goes on doing so. Of this transaction alone, so that nothing of it stays in
+/// the session, which a pooler may give to others.
+const SYNCHRONOUS: &str = " returning case when current_setting('synchronous_commit') in ('off', 'local') \
+                           then set_config('synchronous_commit', 'on', true) end";
+
+/// A statement as PostgreSQL writes it.
+fn text(step: &Step) -> String {
+    let mut text = batch::with_insert(step.sql, "insert into", " on conflict do nothing");
+    if step.relaxed {
+        // Of this transaction alone.
+        text += " returning set_config('synchronous_commit', 'off', true)";
+    } else if step.durable {
+        text += SYNCHRONOUS;
+    }
+    text
 }
 
 /// Something that is sent to the server, and has one answer.
@@ -350,7 +395,7 @@ pub(crate) fn trouble(error: &tokio_postgres::Error) -> Trouble {
 pub(crate) fn refusal(error: &tokio_postgres::Error) -> NoConnection {
     let mut reason = described(error);
     let Some(server) = error.as_db_error() else {
-        if let Some(advice) = tls_error(error).and_then(crate::tls::advice) {
+        if let Some(advice) = tls_error(error).and_then(tls::advice) {
             reason += advice;
         }
         let is_final = is_lasting(error);
@@ -398,4 +443,16 @@ fn io_error(error: &tokio_postgres::Error) -> Option<&std::io::Error> {
 
 fn tls_error(error: &tokio_postgres::Error) -> Option<&rustls::Error> {
     io_error(error)?.get_ref()?.downcast_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_statement_is_written_as_postgresql_writes_it() {
+        assert_eq!(
+            super::text(&crate::batch::tests::example()),
+            "insert into t (a, b) select $1, $2::bigint where $3 is not distinct from c \
+             on conflict do nothing"
+        );
+    }
 }

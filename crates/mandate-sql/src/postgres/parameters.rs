@@ -6,6 +6,8 @@
 
 use std::fmt::Write as _;
 
+use crate::server::{ENCODE, encoded};
+
 /// What is known. Everything else is refused by name: a setting that is not understood must not be ignored.
 const KNOWN: [&str; 32] = [
     "application_name",
@@ -41,9 +43,6 @@ const KNOWN: [&str; 32] = [
     "tcp_user_timeout",
     "user",
 ];
-
-/// How to write what has a meaning of its own in a URL.
-pub(crate) const ENCODE: &str = "in a user's name or password write %40 for @, %2F for /, %3A for :, %3F for ?, %23 for # and %25 for %";
 
 /// A connection string. It may hold a password, and is shown without.
 #[derive(Clone, PartialEq, Eq)]
@@ -167,18 +166,18 @@ impl Parameters {
     }
 
     /// The same database, found through another host and port: a relay, say.
-    pub(crate) fn through(&self, host: &str, port: u16) -> Self {
+    pub(crate) fn moved(&self, host: &str, port: u16) -> Self {
         let mut pairs = self.pairs.clone();
         pairs.retain(|(name, _)| !["host", "hostaddr", "port"].contains(name));
         pairs.push(("host", host.to_owned()));
         pairs.push(("port", port.to_string()));
-        let mut through = Parameters { text: String::new(), pairs };
-        through.text = through.url(false);
-        through
+        let mut moved = Parameters { text: String::new(), pairs };
+        moved.text = moved.written(false);
+        moved
     }
 
     /// As a URL, with secrets or without.
-    fn url(&self, masks: bool) -> String {
+    fn written(&self, masks: bool) -> String {
         let get = |name: &str| self.get(name).unwrap_or_default();
         let mut url = String::from("postgres://");
         let password = match (get("password"), masks) {
@@ -220,7 +219,7 @@ impl Parameters {
 
 impl std::fmt::Display for Parameters {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.url(true))
+        f.write_str(&self.written(true))
     }
 }
 
@@ -297,7 +296,7 @@ fn pair_value(text: &str) -> Result<(String, &str), String> {
 }
 
 /// Without percent signs. A plus is a plus.
-pub(crate) fn decoded(text: &str) -> Result<String, String> {
+fn decoded(text: &str) -> Result<String, String> {
     let wrong = || format!("a % is not followed by two digits; {ENCODE}");
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -311,20 +310,4 @@ pub(crate) fn decoded(text: &str) -> Result<String, String> {
         bytes.push((high * 16 + low) as u8);
     }
     String::from_utf8(bytes).map_err(|_| "it is not UTF-8 when decoded".into())
-}
-
-/// With percent signs for everything that may have a meaning.
-pub(crate) fn encoded(text: &str) -> String {
-    let mut written = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                written.push(byte as char);
-            }
-            _ => {
-                let _ = write!(written, "%{byte:02X}");
-            }
-        }
-    }
-    written
 }

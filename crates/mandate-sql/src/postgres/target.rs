@@ -11,7 +11,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::ChannelBinding;
 
 use super::parameters::Parameters;
-use crate::tls::{Identity, Roots, Trust};
+use super::tls::{Identity, Roots, Trust};
 
 /// Which variable of the environment stands in for which parameter.
 const VARIABLES: [(&str, &str); 17] = [

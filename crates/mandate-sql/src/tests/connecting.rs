@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use mandate_proto::identity::MemberId;
-use mandate_proto::registers::{Config, Guarantee};
+use mandate_proto::registers::{Config, SqlGuarantee};
 use mandate_servers::Server;
 use mandate_servers::mariadb::{MariaDb, MariaDbConfig};
 use mandate_servers::pgbouncer::{PgBouncer, PoolMode};
@@ -29,7 +29,8 @@ const BOUND: Duration = Duration::from_secs(120);
 const ROUND: Duration = Duration::from_millis(200);
 
 fn member(database: &Database, group: &str, id: u32) -> Sql {
-    let config = Config::new(MemberId::new(id), ROUND).unwrap().with_guarantee(Guarantee::Fenced);
+    let config =
+        Config::new(MemberId::new(id), ROUND).unwrap().with_guarantee(SqlGuarantee::Fenced);
     let setup = Setup { group: group.into(), label: format!("member {id}"), config };
     Sql::start(database, setup).unwrap()
 }

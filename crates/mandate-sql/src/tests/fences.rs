@@ -29,7 +29,8 @@ impl Table {
     /// The leader renews, and then another takes over.
     async fn elect_on(&self, one: Holder) {
         let (was, publish) = (Version { term: OLD, beat: 0 }, super::publish(&[2]));
-        let (changed, row) = self.control(super::Statement::Renew { me: one, was, publish }).await;
+        let (changed, row) =
+            self.control(super::Statement::Renew { me: one, was, publish, value: None }).await;
         assert!(changed);
         let two = self.join(2, None).await;
         let (changed, _) = self.control(takeover(two, row.version, Some(one), 4)).await;
@@ -236,7 +237,7 @@ async fn writers(address: &Address, group: &str, levels: &[&str]) {
         let mut written = Box::pin(join_all(written));
         let done = loop {
             let publish = super::publish(&[2]);
-            let renew = super::Statement::Renew { me: one, was, publish };
+            let renew = super::Statement::Renew { me: one, was, publish, value: None };
             let (changed, row) = table.control(renew).await;
             assert!(changed, "{address} at {level}");
             was = row.version;
@@ -320,7 +321,7 @@ async fn many_join_at_once_while_the_leader_renews_and_none_is_refused() {
             let mut was = Version { term: OLD, beat: 0 };
             for _ in 0..JOINS {
                 let publish = super::publish(&[2]);
-                let renew = super::Statement::Renew { me: one, was, publish };
+                let renew = super::Statement::Renew { me: one, was, publish, value: None };
                 let (changed, row) = leader.control(renew).await;
                 assert!(changed, "{address}");
                 was = row.version;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mandate_proto::identity::MemberId;
-use mandate_proto::registers::{Config, Event as OnDatabase, Guarantee};
+use mandate_proto::registers::{Config, Event as OnDatabase, SqlGuarantee};
 use mandate_runtime::Event;
 use mandate_servers::Server;
 use tracing::field::{Field, Visit};
@@ -54,7 +54,7 @@ impl Visit for Line {
     }
 }
 
-async fn member(address: &Address, id: u32, guarantee: Guarantee) -> Sql {
+async fn member(address: &Address, id: u32, guarantee: SqlGuarantee) -> Sql {
     // A database for each, as in two processes.
     let database = Database::open(address, Duration::from_millis(200)).await.unwrap();
     let config = Config::new(MemberId::new(id), Duration::from_millis(200)).unwrap();
@@ -77,8 +77,8 @@ async fn a_member_with_another_guarantee_than_the_leader_says_so_and_waits_until
     for address in urls.map(|url| url.parse::<Address>().unwrap()) {
         Database::make_schema(&address).await.unwrap();
         for (first, second, words) in [
-            (Guarantee::Leased, Guarantee::Fenced, ["theirs=\"leased\"", "ours=\"fenced\""]),
-            (Guarantee::Fenced, Guarantee::Leased, ["theirs=\"fenced\"", "ours=\"leased\""]),
+            (SqlGuarantee::Leased, SqlGuarantee::Fenced, ["theirs=\"leased\"", "ours=\"fenced\""]),
+            (SqlGuarantee::Fenced, SqlGuarantee::Leased, ["theirs=\"fenced\"", "ours=\"leased\""]),
         ] {
             warnings.0.lock().unwrap().clear();
             let leader = member(&address, 1, first).await;

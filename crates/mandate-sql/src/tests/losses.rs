@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use mandate_proto::election::RoleId;
 use mandate_proto::identity::{MemberId, Term};
-use mandate_proto::registers::{Config, Reason, RoleId, Statement, Version};
+use mandate_proto::registers::{Config, Reason, Statement, Version};
 
-use super::{Answer, Key, MARIADB, PATIENCE, POSTGRES, Table, addresses, publish, takeover};
+use super::{
+    DatabaseAnswer, Key, MARIADB, PATIENCE, POSTGRES, Table, addresses, publish, takeover,
+};
 use crate::database::Database;
 use crate::{Address, Setup, Sql, SqlError, fence};
 
@@ -53,17 +56,43 @@ async fn a_control_row_that_was_lost_begins_with_the_highest_term_that_anything_
             term: Term::new(9),
             changes: [(RoleId::new(4), MemberId::new(1))].into(),
         };
-        assert_eq!(table.ask(prefer.clone()).await, Answer::Written(true));
+        assert_eq!(table.ask(prefer.clone()).await, DatabaseAnswer::Written(true));
         meddle(
             &address,
             "update mandate_fence set term = 6 where group_name = 'lost' and role = 4",
         );
         meddle(&address, "delete from mandate_control where group_name = 'lost' and role = 4");
-        assert_eq!(table.ask(prefer).await, Answer::Written(true));
+        assert_eq!(table.ask(prefer).await, DatabaseAnswer::Written(true));
         let key = Key { role: Some(RoleId::new(4)), ..table.key.clone() };
         let role = Table { database: table.database.clone(), key };
         let (_, row) = role.control(Statement::Look).await;
         assert_eq!(row.version.term, Term::new(6), "{address}: of the role");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_was_put_back_behind_the_history_gives_no_term_out_again() {
+    let directory = tempfile::tempdir().unwrap();
+    for address in addresses(&directory) {
+        let table = Table::open(&address, "behind").await;
+        let (one, two) = (table.join(1, None).await, table.join(2, None).await);
+        table.control(takeover(one, Version::default(), None, 3)).await;
+        let was = Version { term: Term::new(3), beat: 0 };
+        let (changed, _) = table.control(takeover(two, was, Some(one), 4)).await;
+        assert!(changed, "{address}");
+        meddle(
+            &address,
+            "update mandate_control set term = 3, beat = 7 where group_name = 'behind'",
+        );
+        // A member that has not seen term 4 asks for it.
+        let was = Version { term: Term::new(3), beat: 7 };
+        let (changed, row) = table.control(takeover(one, was, Some(two), 4)).await;
+        assert!(!changed, "{address}");
+        let raised = Version { term: Term::new(4), beat: 0 };
+        assert_eq!((row.version, row.leader, row.reason), (raised, None, Reason::First));
+        let (changed, row) = table.control(takeover(one, raised, None, 5)).await;
+        assert!(changed, "{address}");
+        assert_eq!(row.version.term, Term::new(5));
     }
 }
 
@@ -87,6 +116,7 @@ async fn an_operator_raises_terms_whether_or_not_there_is_a_row_and_never_lowers
             me: one,
             was: Version { term: Term::new(5), beat: 0 },
             publish: publish(&[]),
+            value: None,
         };
         let (changed, _) = table.control(renew).await;
         assert!(!changed, "{address}: who led leads no more");

@@ -17,7 +17,15 @@ use crate::{Address, Setup, Sql, SqlError, mysql, postgres};
 /// The tables as version 1 made them.
 fn first_version(dialect: Dialect) -> Vec<String> {
     let tables = schema::tables(dialect, Engine::default()).into_iter();
-    let tables = tables.map(|table| table.replace("  fenced_term bigint,\n", ""));
+    let mut tables: Vec<_> = tables.collect();
+    for column in ["fenced_term bigint", "leader_value text", "value_term bigint"] {
+        let of_mysql = format!("  {column} character set utf8mb4 collate utf8mb4_bin,\n");
+        let without = |table: &mut String| {
+            *table = table.replace(&of_mysql, "").replace(&format!("  {column},\n"), "");
+        };
+        tables.iter_mut().for_each(without);
+    }
+    let tables = tables.into_iter();
     tables.chain(["insert into mandate_schema (version) values (1)".to_owned()]).collect()
 }
 

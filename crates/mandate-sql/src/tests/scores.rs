@@ -6,7 +6,7 @@ use mandate_proto::identity::MemberId;
 use mandate_proto::registers::{Config, Statement};
 use mandate_proto::score::{MAX_COMPONENTS, Score};
 
-use super::{Answer, Table, Term, addresses};
+use super::{DatabaseAnswer, Table, Term, addresses};
 use crate::database::Database;
 use crate::{Setup, Sql};
 
@@ -20,7 +20,8 @@ async fn the_least_and_the_largest_scores_are_stored_and_read_as_they_were() {
             let (me, _) = table.join_with(MemberId::new(1), score, Term::NONE).await;
             let (changed, _) = table.control(Statement::Heartbeat { me, score }).await;
             assert!(changed, "{address}");
-            let Answer::Members(rows) = table.ask(Statement::Sweep { limit: 10 }).await else {
+            let DatabaseAnswer::Members(rows) = table.ask(Statement::Sweep { limit: 10 }).await
+            else {
                 panic!("no rows")
             };
             assert_eq!(rows[0].score, score, "{address}");

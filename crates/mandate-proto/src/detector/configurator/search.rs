@@ -8,7 +8,7 @@
 
 use core::time::Duration;
 
-use super::{Bounds, Infeasible, Link, Nearest, Quantity};
+use super::{Bounds, Infeasible, LinkQuality, Nearest, Quantity};
 
 /// No plan has more heartbeats than this within one detection time: nobody would run it, and the
 /// search stays short.
@@ -32,7 +32,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    pub(super) fn new(bounds: &Bounds, link: &Link) -> Self {
+    pub(super) fn new(bounds: &Bounds, link: &LinkQuality) -> Self {
         Request {
             detect: bounds.detect.saturating_sub(link.delay).as_secs_f64(),
             mistake_every: bounds.mistake_every.as_secs_f64(),

@@ -11,8 +11,8 @@ fn bounds(detect_ms: f64, every_ms: f64, lasts_ms: f64) -> Bounds {
     Bounds::new(ms(detect_ms), ms(every_ms), ms(lasts_ms)).unwrap()
 }
 
-fn link(loss: f64, variance_ms2: f64) -> Link {
-    Link::new(loss, variance_ms2 * 1e-6, Duration::ZERO).unwrap()
+fn link(loss: f64, variance_ms2: f64) -> LinkQuality {
+    LinkQuality::new(loss, variance_ms2 * 1e-6, Duration::ZERO).unwrap()
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn the_rounded_parameters_of_the_paper_meet_its_bounds_too() {
 
 #[test]
 fn a_known_delay_is_taken_off_the_detection_time() {
-    let far = Link::new(0.01, 4e-6, ms(150.0)).unwrap();
+    let far = LinkQuality::new(0.01, 4e-6, ms(150.0)).unwrap();
     let plan = plan(&bounds(1000.0, 60_000.0, 1000.0), &far, MIN).unwrap();
     assert_eq!(plan.detect(), ms(850.0));
 }
@@ -49,7 +49,7 @@ fn a_perfect_link_needs_no_more_than_one_heartbeat_in_time() {
 #[test]
 fn hopeless_requests_are_answered_at_once() {
     // Delays that vary by minutes, noticed within a second: what one stopped clock can look like.
-    let erratic = Link::new(0.01, 1e4, Duration::ZERO).unwrap();
+    let erratic = LinkQuality::new(0.01, 1e4, Duration::ZERO).unwrap();
     assert!(plan(&bounds(1000.0, 3_600_000.0, 1000.0), &erratic, MIN).is_err());
     assert!(plan(&bounds(1000.0, 3_600_000.0, 1000.0), &erratic, Duration::ZERO).is_err());
     let hours = bounds(3.6e6, 3.15e10, 1000.0);
@@ -72,7 +72,7 @@ fn a_link_that_loses_everything_is_said_to() {
 
 #[test]
 fn news_cannot_outrun_the_link() {
-    let slow = Link::new(0.0, 1e-6, ms(200.0)).unwrap();
+    let slow = LinkQuality::new(0.0, 1e-6, ms(200.0)).unwrap();
     let found = plan(&bounds(150.0, 1000.0, 1000.0), &slow, MIN);
     assert_eq!(found, Err(Infeasible::DelayTooLong { delay: ms(200.0), detect: ms(150.0) }));
 }
@@ -110,9 +110,9 @@ fn mistakes_shorter_than_a_heartbeat_are_refused_with_the_shortest_possible() {
 
 #[test]
 fn nonsense_is_refused_by_name() {
-    assert_eq!(Link::new(1.5, 0.0, Duration::ZERO), Err(InvalidRequest::Loss(1.5)));
-    assert!(Link::new(f64::NAN, 0.0, Duration::ZERO).is_err());
-    assert_eq!(Link::new(0.1, -1.0, Duration::ZERO), Err(InvalidRequest::Variance(-1.0)));
+    assert_eq!(LinkQuality::new(1.5, 0.0, Duration::ZERO), Err(InvalidRequest::Loss(1.5)));
+    assert!(LinkQuality::new(f64::NAN, 0.0, Duration::ZERO).is_err());
+    assert_eq!(LinkQuality::new(0.1, -1.0, Duration::ZERO), Err(InvalidRequest::Variance(-1.0)));
     assert_eq!(
         Bounds::new(ms(1.0), Duration::ZERO, ms(1.0)),
         Err(InvalidRequest::ZeroBound(Quantity::MistakeRecurrence))

@@ -15,7 +15,7 @@ fn kafka() -> Grants {
         barrier: ms(8000),
         fenced: true,
         renews_through_joins: false,
-        delivery: Delivery::Anyone,
+        delivery: RecordDelivery::Anyone,
     }
 }
 
@@ -56,7 +56,7 @@ fn protocol_definition_a_non_exclusive_threshold_is_above_the_session() {
 /// for up to T.
 #[test]
 fn exclusivity_the_grace_period_is_longer_than_the_threshold_by_what_both_clocks_may_drift() {
-    let unfenced = Grants { fenced: false, delivery: Delivery::AssignedOnly, ..kafka() };
+    let unfenced = Grants { fenced: false, delivery: RecordDelivery::AssignedOnly, ..kafka() };
     for grants in [kafka(), unfenced] {
         let config = Config::new(ME, Mode::Exclusive).with_threshold(ms(5000));
         assert!(config.resolve(grants).unwrap().grace() > ms(5100));

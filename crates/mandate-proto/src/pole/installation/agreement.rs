@@ -12,7 +12,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::Guarantee;
+use super::PeerGuarantee;
 use crate::identity::MemberId;
 
 /// The digest of a group's members and guarantee. The same on every platform and in every release; it
@@ -22,13 +22,13 @@ pub struct ConfigDigest(u64);
 
 impl ConfigDigest {
     /// Of these members, in any order, and this guarantee.
-    pub fn of(members: &[MemberId], guarantee: Guarantee) -> Self {
+    pub fn of(members: &[MemberId], guarantee: PeerGuarantee) -> Self {
         let mut sorted = members.to_vec();
         sorted.sort_unstable();
         sorted.dedup();
         let kind: u8 = match guarantee {
-            Guarantee::Fenced => 1,
-            Guarantee::Leased { .. } => 2,
+            PeerGuarantee::Fenced => 1,
+            PeerGuarantee::Leased { .. } => 2,
         };
         let ids = sorted.iter().flat_map(|id| id.get().to_be_bytes());
         ConfigDigest(fnv_1a(ids.chain([kind])))
@@ -64,10 +64,10 @@ mod tests {
 
     use super::*;
 
-    const LEASED: Guarantee =
-        Guarantee::Leased { lease: Duration::from_secs(1), allowance_per_mille: 10 };
+    const LEASED: PeerGuarantee =
+        PeerGuarantee::Leased { lease: Duration::from_secs(1), allowance_per_mille: 10 };
 
-    fn digest(ids: &[u32], guarantee: Guarantee) -> ConfigDigest {
+    fn digest(ids: &[u32], guarantee: PeerGuarantee) -> ConfigDigest {
         let members: alloc::vec::Vec<_> = ids.iter().copied().map(MemberId::new).collect();
         ConfigDigest::of(&members, guarantee)
     }
@@ -76,9 +76,10 @@ mod tests {
     fn members_and_guarantee_count_and_order_and_leases_do_not() {
         let three = digest(&[1, 2, 3], LEASED);
         assert_eq!(three, digest(&[3, 1, 2, 2], LEASED));
-        let longer = Guarantee::Leased { lease: Duration::from_secs(9), allowance_per_mille: 0 };
+        let longer =
+            PeerGuarantee::Leased { lease: Duration::from_secs(9), allowance_per_mille: 0 };
         assert_eq!(three, digest(&[1, 2, 3], longer));
-        assert_ne!(three, digest(&[1, 2, 3], Guarantee::Fenced));
+        assert_ne!(three, digest(&[1, 2, 3], PeerGuarantee::Fenced));
         assert_ne!(three, digest(&[1, 2, 3, 4], LEASED));
         assert_ne!(three, digest(&[1, 2], LEASED));
         assert_ne!(three, digest(&[1, 2, 4], LEASED));

@@ -1,6 +1,6 @@
 //! A term that a member claims or holds.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -23,6 +23,8 @@ pub(super) struct Claim {
     sends: VecDeque<(ClaimId, Instant)>,
     /// For each member that promised, when what it last answered was sent.
     answered: BTreeMap<MemberId, Instant>,
+    /// Those that have promised this term to another.
+    refused: BTreeSet<MemberId>,
     /// When to claim again.
     pub(super) next: Instant,
 }
@@ -36,6 +38,7 @@ impl Claim {
             holds: false,
             sends: VecDeque::new(),
             answered: BTreeMap::new(),
+            refused: BTreeSet::new(),
             next: now,
         }
     }
@@ -55,6 +58,12 @@ impl Claim {
         let answered = self.answered.entry(from).or_insert(sent);
         *answered = (*answered).max(sent);
         true
+    }
+
+    /// Notes that a member has promised this term to another: how many have.
+    pub(super) fn refused(&mut self, by: MemberId) -> usize {
+        self.refused.insert(by);
+        self.refused.len()
     }
 
     /// How many others have promised.

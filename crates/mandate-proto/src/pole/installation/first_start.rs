@@ -37,7 +37,7 @@ impl Town {
             without: self.without,
         };
         let stored = self.written.get(&me).copied();
-        let lifetime = Lifetime::new(self.lives);
+        let lifetime = Incarnation::new(self.lives);
         let boot = Boot { stored, is_new, is_changed: false, lifetime };
         let mut effects = Effects::new();
         let member = Installation::start(config, boot, now, &mut effects);

@@ -9,12 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use super::MAX_LEASE;
 use super::agreement::ConfigDigest;
-use crate::identity::{Lifetime, MemberId, Term};
+use crate::election;
+use crate::identity::{Incarnation, MemberId, Term};
 use crate::machine;
 
 /// What a leader may rely on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Guarantee {
+pub enum PeerGuarantee {
     /// One leader per term.
     Fenced,
     /// Besides, one at any instant.
@@ -27,12 +28,21 @@ pub enum Guarantee {
     },
 }
 
-impl Guarantee {
+impl PeerGuarantee {
     /// How long a promise binds; zero without leases.
     pub fn lease(self) -> Duration {
         match self {
-            Guarantee::Fenced => Duration::ZERO,
-            Guarantee::Leased { lease, .. } => lease.min(MAX_LEASE),
+            PeerGuarantee::Fenced => Duration::ZERO,
+            PeerGuarantee::Leased { lease, .. } => lease.min(MAX_LEASE),
+        }
+    }
+}
+
+impl From<PeerGuarantee> for election::Guarantee {
+    fn from(guarantee: PeerGuarantee) -> Self {
+        match guarantee {
+            PeerGuarantee::Fenced => election::Guarantee::Fenced,
+            PeerGuarantee::Leased { lease, .. } => election::Guarantee::Leased { lease },
         }
     }
 }
@@ -45,7 +55,7 @@ pub struct Config {
     /// All members, this one included.
     pub members: Vec<MemberId>,
     /// What leaders may rely on.
-    pub guarantee: Guarantee,
+    pub guarantee: PeerGuarantee,
     /// How often a claim is repeated while promises are missing, and a question while reports are.
     pub retry: Duration,
     /// After how long a claim is given up that no quorum promises: longer than a round trip and a
@@ -91,6 +101,8 @@ pub enum Safeguard {
     OwnRoundTrip,
     /// A member that is new has no vote until all members of its list have answered it once.
     FirstAnswers,
+    /// A value is shown only with the leader and the term that it was published in.
+    ValueOfTerm,
 }
 
 /// Why a member has no vote, and whose answers would give it one.
@@ -154,7 +166,7 @@ pub struct Boot {
     /// old list and of the new one need not share a member.
     pub is_changed: bool,
     /// A random number that no other life of this member has.
-    pub lifetime: Lifetime,
+    pub lifetime: Incarnation,
 }
 
 /// A promise, as it is kept on disk.
@@ -165,7 +177,7 @@ pub struct Promised {
     /// to follow this leader (`None`: nobody; a member that is new, was admitted or has recovered),
     pub to: Option<MemberId>,
     /// in this life of it,
-    pub life: Lifetime,
+    pub life: Incarnation,
     /// and nobody else for this long.
     pub lease: Duration,
     /// It was not made but recovered, after the disk was lost: it binds towards everyone, the
@@ -181,7 +193,7 @@ impl Promised {
     pub const NOTHING: Promised = Promised {
         term: Term::NONE,
         to: None,
-        life: Lifetime::new(0),
+        life: Incarnation::new(0),
         lease: Duration::ZERO,
         recovered: false,
         released: false,
@@ -202,7 +214,7 @@ impl Promised {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClaimId {
     /// The claimant's life.
-    pub life: Lifetime,
+    pub life: Incarnation,
     /// Rises with every claim of that life.
     pub count: u64,
     /// Among which members, and for which guarantee, the claimant counts votes.
@@ -217,7 +229,7 @@ pub struct Freed {
     /// Who gave it back.
     pub by: MemberId,
     /// In which of its lives.
-    pub life: Lifetime,
+    pub life: Incarnation,
 }
 
 /// What members send each other.
@@ -254,14 +266,14 @@ pub enum Message {
         /// The term.
         term: Term,
         /// In which life it was claimed.
-        life: Lifetime,
+        life: Incarnation,
         /// Who is to claim the next, if the leader chose one.
         next: Option<MemberId>,
     },
     /// I have no vote, since I am new, have lost my disk, or the group was changed: what have you promised?
     Ask {
         /// Which life asks; answered with it.
-        life: Lifetime,
+        life: Incarnation,
         /// For how many-th time; answered with it.
         round: u32,
         /// Who has another does not answer.
@@ -270,11 +282,11 @@ pub enum Message {
     /// This.
     Report {
         /// Of the question.
-        life: Lifetime,
+        life: Incarnation,
         /// Of the question.
         round: u32,
         /// Which life answers.
-        by: Lifetime,
+        by: Incarnation,
         /// What the sender has promised; `None` if it has lost its disk as well.
         promised: Option<Promised>,
     },
@@ -382,6 +394,8 @@ pub enum Reason {
     Expired,
     /// No quorum promised it in time.
     NoQuorum,
+    /// So many have promised that term to another that no quorum is left for it.
+    Refused,
     /// It was not even claimed: we have no vote yet, or have lost it just now.
     NoVote,
 }

@@ -6,9 +6,9 @@
 //!
 //! # Guarantees
 //!
-//! - [`Guarantee::Fenced`]: one leader per term. A leader that was replaced may not know it yet;
+//! - [`PeerGuarantee::Fenced`]: one leader per term. A leader that was replaced may not know it yet;
 //!   whoever checks terms is safe. Nothing is assumed of time.
-//! - [`Guarantee::Leased`]: besides, at any instant at most one member's
+//! - [`PeerGuarantee::Leased`]: besides, at any instant at most one member's
 //!   [`mandate`](Installation::mandate) holds. Assumed: steady clocks that count suspension, and
 //!   whose rates differ by less than the drift allowance; never synchronised clocks.
 //!
@@ -48,6 +48,9 @@
 //! no lower one. A leader with leases that is refused for that reason claims a higher term itself,
 //! in one round trip, and frees nobody meanwhile; without leases it gives up, since it cannot know that the other did not lead.
 //!
+//! A claim that so many have refused for good that no quorum is left is given up at once: they have promised that very term to
+//! another. Waiting it out would keep the group without a leader for as long, on slow disks for seconds.
+//!
 //! # Handing over
 //!
 //! [`Input::Resign`] and [`Input::Transfer`] end the mandate at once, and then say so: nobody waits
@@ -67,9 +70,9 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::identity::{Lifetime, MemberId, Term};
+use crate::election::quorum;
+use crate::identity::{Incarnation, MemberId, Term};
 use crate::machine::{Effects, Machine};
-use crate::oracle::quorum;
 use crate::time::Instant;
 
 mod agreement;
@@ -82,7 +85,7 @@ pub use agreement::ConfigDigest;
 use claim::Claim;
 pub use claim::SENDS;
 pub use interface::{
-    Boot, ClaimId, Config, Effect, Event, Freed, Guarantee, Input, Message, NoVote, Promised,
+    Boot, ClaimId, Config, Effect, Event, Freed, Input, Message, NoVote, PeerGuarantee, Promised,
     Reason, Safeguard, WhyNoVote,
 };
 use patience::Patience;
@@ -95,7 +98,7 @@ pub const MAX_LEASE: Duration = Duration::from_secs(86_400);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Installation {
     config: Config,
-    life: Lifetime,
+    life: Incarnation,
     promised: Promised,
     /// Until then nobody but the one promised to is promised anything.
     bound_until: Instant,
@@ -172,8 +175,8 @@ impl Installation {
     pub fn mandate(&self, now: Instant) -> Option<(Term, Option<Instant>)> {
         let claim = self.claim.as_ref().filter(|claim| claim.holds)?;
         match self.config.guarantee {
-            Guarantee::Fenced => Some((claim.term, None)),
-            Guarantee::Leased { .. } => {
+            PeerGuarantee::Fenced => Some((claim.term, None)),
+            PeerGuarantee::Leased { .. } => {
                 let deadline = self.sure_until(claim)?;
                 (now < deadline).then_some((claim.term, Some(deadline)))
             }
@@ -229,7 +232,7 @@ impl Installation {
         self.patience.led();
     }
 
-    /// How long the last write to this member's disk took.
+    /// How long a write to this member's disk takes, by the last ones.
     pub fn write_took(&self) -> Duration {
         self.patience.took()
     }
@@ -246,7 +249,7 @@ impl Installation {
 
     /// Until when a quorum is bound to us.
     fn sure_until(&self, claim: &Claim) -> Option<Instant> {
-        let Guarantee::Leased { allowance_per_mille, .. } = self.config.guarantee else {
+        let PeerGuarantee::Leased { allowance_per_mille, .. } = self.config.guarantee else {
             return None;
         };
         let kept = 1000u32.saturating_sub(allowance_per_mille.into());
@@ -284,13 +287,13 @@ impl Installation {
         let id = ClaimId { life: self.life, count: self.claims, config: self.digest };
         let lease = self.config.guarantee.lease();
         let pause = match self.config.guarantee {
-            Guarantee::Leased { .. } if claim.holds => lease / 3,
-            Guarantee::Leased { .. } => self.config.retry.clamp(lease / 32, lease / 3),
-            Guarantee::Fenced => self.config.retry,
+            PeerGuarantee::Leased { .. } if claim.holds => lease / 3,
+            PeerGuarantee::Leased { .. } => self.config.retry.clamp(lease / 32, lease / 3),
+            PeerGuarantee::Fenced => self.config.retry,
         };
         claim.sent(id, now, now + pause.max(Duration::from_millis(1)));
         let message = Message::Claim { term: claim.term, id, lease, freed: self.freed };
-        if claim.holds && self.config.guarantee == Guarantee::Fenced {
+        if claim.holds && self.config.guarantee == PeerGuarantee::Fenced {
             let others = self.config.members.iter().filter(|id| **id != self.config.me);
             for to in others.filter(|id| !claim.has_promise_of(**id)) {
                 effects.push(Effect::Send { to: *to, message });
@@ -302,7 +305,7 @@ impl Installation {
 
     /// Whether we are free to promise: not bound to another, or to another incarnation. A claim of our own does
     /// not bind us before it holds; after that [`mandate`](Self::mandate) does.
-    fn may_promise(&self, (to, life): (MemberId, Lifetime), now: Instant) -> bool {
+    fn may_promise(&self, (to, life): (MemberId, Incarnation), now: Instant) -> bool {
         let is_to = |id, life, rule| {
             let same_life = self.promised.life == life || !self.config.keeps(rule);
             self.promised.to == Some(id) && same_life
@@ -324,7 +327,7 @@ impl Installation {
     fn promise(
         &mut self,
         term: Term,
-        (to, life): (MemberId, Lifetime),
+        (to, life): (MemberId, Incarnation),
         relied_on: Duration,
         now: Instant,
         effects: &mut Effects<Effect>,
@@ -368,8 +371,8 @@ impl Installation {
         let Some(claim) = self.claim.as_ref().filter(|claim| !claim.holds) else { return };
         let promised = claim.promises() + 1 >= quorum(self.config.members.len());
         let bound = match self.config.guarantee {
-            Guarantee::Fenced => true,
-            Guarantee::Leased { .. } => self.sure_until(claim).is_some_and(|sure| now < sure),
+            PeerGuarantee::Fenced => true,
+            PeerGuarantee::Leased { .. } => self.sure_until(claim).is_some_and(|sure| now < sure),
         };
         if promised
             && bound
@@ -420,6 +423,17 @@ impl Installation {
             // on the old term (a holder beside the daemon) may do so until its deadline.
             self.lose(Reason::Superseded, effects);
             self.begin_claim(self.highest(), now, effects);
+        }
+    }
+
+    /// A member has promised our term to another, or to an earlier incarnation of ours, or is bound by what it was told when it had lost
+    /// its disk. Once so many have that no quorum is left, the claim is given up: waiting longer would keep out the one that can lead. A
+    /// member that is bound only for a while might have promised it later; that costs one more claim.
+    fn refused(&mut self, by: MemberId, term: Term, effects: &mut Effects<Effect>) {
+        let members = self.config.members.len();
+        let claim = self.claim.as_mut().filter(|claim| claim.term == term && !claim.holds);
+        if claim.is_some_and(|claim| claim.refused(by) > members - quorum(members)) {
+            self.release(Reason::Refused, None, effects);
         }
     }
 
@@ -484,71 +498,6 @@ impl Installation {
         }
     }
 
-    /// Another remembers that we promised this term: our disk went back. We may have promised anything since.
-    fn go_back(&mut self, by: MemberId, term: Term, now: Instant, effects: &mut Effects<Effect>) {
-        if term <= self.promised.term || self.recovery.is_some() {
-            return;
-        }
-        self.lose(Reason::NoVote, effects);
-        self.highest = self.highest.max(term);
-        self.recoveries += 1;
-        // Reports of an earlier recovery of this incarnation must not count in this one.
-        let round = self.recoveries << 16;
-        self.recovery = Some(Recovery::new(WhyNoVote::WentBack, self.life, round, now));
-        effects.push(Effect::Tell(Event::WentBack { by, term }));
-        self.ask(now, effects);
-    }
-
-    /// Asks the others what they have promised, while we have no vote.
-    fn ask(&mut self, now: Instant, effects: &mut Effects<Effect>) {
-        let Some(recovery) = self.recovery.as_mut().filter(|recovery| recovery.next <= now) else {
-            return;
-        };
-        recovery.next = now + self.config.retry.max(Duration::from_millis(1));
-        let question = recovery.question(self.digest);
-        effects.push(Effect::Broadcast(question));
-    }
-
-    /// Asks a member that can be reached now, without waiting until all are asked again.
-    fn ask_one(&self, member: MemberId, effects: &mut Effects<Effect>) {
-        let is_other = member != self.config.me && self.is_member(member);
-        if let Some(recovery) = self.recovery.as_ref().filter(|_| is_other) {
-            let message = recovery.question(self.digest);
-            effects.push(Effect::Send { to: member, message });
-        }
-    }
-
-    fn receive_report(
-        &mut self,
-        from: MemberId,
-        by: Lifetime,
-        promised: Option<Promised>,
-        now: Instant,
-        effects: &mut Effects<Effect>,
-    ) {
-        let Some(recovery) = &mut self.recovery else { return };
-        recovery.report(from, by, promised, now);
-        let Some(mut recovered) = recovery.outcome(self.config.members.len(), self.config.without)
-        else {
-            return self.ask(now, effects);
-        };
-        recovered.to = recovered.to.filter(|to| *to != self.config.me);
-        // Where nobody has promised anything yet, a new member has not either.
-        if recovery.why != WhyNoVote::New || recovered.term > Term::NONE {
-            recovered.lease = recovered.lease.max(self.config.guarantee.lease());
-        }
-        self.recovery = None;
-        self.promised = recovered;
-        self.bound_until = now + recovered.lease;
-        self.persist(now, effects);
-        effects.push(Effect::Tell(Event::Recovered { term: recovered.term }));
-    }
-
-    /// Whether a promise that was reported can have been made.
-    fn is_sound(&self, promised: Promised) -> bool {
-        promised.term.is_plausible_after(self.highest()) && promised.lease <= MAX_LEASE
-    }
-
     fn is_member(&self, id: MemberId) -> bool {
         self.config.members.binary_search(&id).is_ok()
     }
@@ -585,6 +534,8 @@ impl Installation {
                 self.highest = self.highest.max(promised);
                 if promised > term {
                     self.outdone(term, now, effects);
+                } else if promised == term {
+                    self.refused(from, term, effects);
                 }
             }
             Message::Release { term, life, next } if term.is_plausible_after(self.highest()) => {

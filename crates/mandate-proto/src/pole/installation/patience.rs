@@ -3,8 +3,9 @@
 //! A claim costs two writes in succession: the claimant's before it is sent, and the promisers' before they answer. A wait that
 //! begins before the first of them is over before the second on a slow disk; everyone has written by then, the claim is
 //! given up, and the next one costs all writes again, for as long as the disks stay slow. So the wait counts from when the
-//! claim was on disk, allows for as much as the own write took, and doubles with every claim in succession that
-//! found no quorum.
+//! claim was on disk, allows for as much as the own writes took, and doubles with every claim in succession that
+//! found no quorum. The others' disks are not known; they are taken to be like the own one, whose slow writes are remembered for a
+//! while: one quick write in between does not make the disks of the group quick.
 //!
 //! Why not wait for ever: two claimants that each bind a part of the group keep each other out until one gives up.
 
@@ -16,6 +17,10 @@ use crate::time::Instant;
 /// group, keep it without a leader for long.
 const MAX_DOUBLINGS: u32 = 3;
 
+/// Of a slow write no more than this is remembered after a quicker one. Writes come with elections, which may be months apart: an outage
+/// of the disk must not make the claims after it wait for minutes.
+const MAX_REMEMBERED: Duration = Duration::from_secs(5);
+
 /// Writes under way, and claims that came to nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Patience {
@@ -23,7 +28,7 @@ pub(super) struct Patience {
     writing: u32,
     /// Since when the first of them is under way.
     since: Option<Instant>,
-    /// How long the last write took.
+    /// How long the last write took, or half of what was remembered before it, whichever is longer.
     took: Duration,
     /// Claims in succession that no quorum promised.
     fruitless: u32,
@@ -40,7 +45,7 @@ impl Patience {
     pub(super) fn written(&mut self, now: Instant) {
         self.writing = self.writing.saturating_sub(1);
         if let Some(since) = self.since.take() {
-            self.took = now - since;
+            self.took = (now - since).max((self.took / 2).min(MAX_REMEMBERED));
         }
         self.since = (self.writing > 0).then_some(now);
     }
@@ -49,7 +54,7 @@ impl Patience {
         self.writing > 0
     }
 
-    /// How long the last write took.
+    /// How long a write takes, by the last ones.
     pub(super) fn took(&self) -> Duration {
         self.took
     }

@@ -50,16 +50,21 @@
 //! has ever promised anything: whoever held a term had promised it to itself.
 
 use alloc::collections::BTreeMap;
+use core::time::Duration;
 
-use super::{ConfigDigest, Message, Promised, Safeguard, WhyNoVote};
-use crate::identity::{Lifetime, MemberId};
-use crate::oracle::quorum;
+use super::{
+    ConfigDigest, Effect, Event, Installation, MAX_LEASE, Message, Promised, Reason, Safeguard,
+    WhyNoVote,
+};
+use crate::election::quorum;
+use crate::identity::{Incarnation, MemberId, Term};
+use crate::machine::Effects;
 use crate::time::Instant;
 
 /// A recovery under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Recovery {
-    pub(super) life: Lifetime,
+    pub(super) life: Incarnation,
     /// Which round of questions this is; only its answers count.
     pub(super) round: u32,
     pub(super) why: WhyNoVote,
@@ -67,20 +72,20 @@ pub(super) struct Recovery {
     pub(super) own: Option<Promised>,
     reports: BTreeMap<MemberId, Option<Promised>>,
     /// Lives of others that have no disk either, as far as they have said.
-    bereft: BTreeMap<MemberId, Lifetime>,
+    bereft: BTreeMap<MemberId, Incarnation>,
     /// When to ask again.
     pub(super) next: Instant,
 }
 
 impl Recovery {
     /// Of a member without a vote; questions begin with this round.
-    pub(super) fn new(why: WhyNoVote, life: Lifetime, round: u32, now: Instant) -> Self {
+    pub(super) fn new(why: WhyNoVote, life: Incarnation, round: u32, now: Instant) -> Self {
         let (reports, bereft) = Default::default();
         Recovery { life, round, why, own: None, reports, bereft, next: now }
     }
 
     /// Of a member whose group was changed, and which has promised this itself.
-    pub(super) fn of_changed(own: Promised, life: Lifetime, now: Instant) -> Self {
+    pub(super) fn of_changed(own: Promised, life: Incarnation, now: Instant) -> Self {
         Recovery { own: Some(own), ..Recovery::new(WhyNoVote::Changed, life, 0, now) }
     }
 
@@ -103,7 +108,7 @@ impl Recovery {
     pub(super) fn report(
         &mut self,
         from: MemberId,
-        by: Lifetime,
+        by: Incarnation,
         promised: Option<Promised>,
         now: Instant,
     ) {
@@ -138,5 +143,79 @@ impl Recovery {
         let agreed = known().filter(|p| p.term == highest.term).all(same);
         let to = highest.to.filter(|_| agreed);
         Some(Promised { to, lease, recovered: true, released: false, ..*highest })
+    }
+}
+
+/// A member without a vote: how it asks, and what it makes of the answers.
+impl Installation {
+    /// Another remembers that we promised this term: our disk went back. We may have promised anything since.
+    pub(super) fn go_back(
+        &mut self,
+        by: MemberId,
+        term: Term,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        if term <= self.promised.term || self.recovery.is_some() {
+            return;
+        }
+        self.lose(Reason::NoVote, effects);
+        self.highest = self.highest.max(term);
+        self.recoveries += 1;
+        // Reports of an earlier recovery of this incarnation must not count in this one.
+        let round = self.recoveries << 16;
+        self.recovery = Some(Recovery::new(WhyNoVote::WentBack, self.life, round, now));
+        effects.push(Effect::Tell(Event::WentBack { by, term }));
+        self.ask(now, effects);
+    }
+
+    /// Asks the others what they have promised, while we have no vote.
+    pub(super) fn ask(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        let Some(recovery) = self.recovery.as_mut().filter(|recovery| recovery.next <= now) else {
+            return;
+        };
+        recovery.next = now + self.config.retry.max(Duration::from_millis(1));
+        let question = recovery.question(self.digest);
+        effects.push(Effect::Broadcast(question));
+    }
+
+    /// Asks a member that can be reached now, without waiting until all are asked again.
+    pub(super) fn ask_one(&self, member: MemberId, effects: &mut Effects<Effect>) {
+        let is_other = member != self.config.me && self.is_member(member);
+        if let Some(recovery) = self.recovery.as_ref().filter(|_| is_other) {
+            let message = recovery.question(self.digest);
+            effects.push(Effect::Send { to: member, message });
+        }
+    }
+
+    pub(super) fn receive_report(
+        &mut self,
+        from: MemberId,
+        by: Incarnation,
+        promised: Option<Promised>,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        let Some(recovery) = &mut self.recovery else { return };
+        recovery.report(from, by, promised, now);
+        let Some(mut recovered) = recovery.outcome(self.config.members.len(), self.config.without)
+        else {
+            return self.ask(now, effects);
+        };
+        recovered.to = recovered.to.filter(|to| *to != self.config.me);
+        // Where nobody has promised anything yet, a new member has not either.
+        if recovery.why != WhyNoVote::New || recovered.term > Term::NONE {
+            recovered.lease = recovered.lease.max(self.config.guarantee.lease());
+        }
+        self.recovery = None;
+        self.promised = recovered;
+        self.bound_until = now + recovered.lease;
+        self.persist(now, effects);
+        effects.push(Effect::Tell(Event::Recovered { term: recovered.term }));
+    }
+
+    /// Whether a promise that was reported can have been made.
+    pub(super) fn is_sound(&self, promised: Promised) -> bool {
+        promised.term.is_plausible_after(self.highest()) && promised.lease <= MAX_LEASE
     }
 }

@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 use super::*;
 
 pub(super) const LEASE: Duration = Duration::from_millis(1000);
-pub(super) const LEASED: Guarantee = Guarantee::Leased { lease: LEASE, allowance_per_mille: 10 };
+pub(super) const LEASED: PeerGuarantee =
+    PeerGuarantee::Leased { lease: LEASE, allowance_per_mille: 10 };
 
 pub(super) fn at(ms: u64) -> Instant {
     Instant::ORIGIN + Duration::from_millis(ms)
@@ -15,12 +16,12 @@ pub(super) fn at(ms: u64) -> Instant {
 pub(super) struct Group {
     pub(super) members: Vec<Installation>,
     lives: u64,
-    guarantee: Guarantee,
+    guarantee: PeerGuarantee,
 }
 
 impl Group {
     /// Members that have answered each other, and have promised nothing yet.
-    pub(super) fn new(size: u32, guarantee: Guarantee) -> Self {
+    pub(super) fn new(size: u32, guarantee: PeerGuarantee) -> Self {
         let mut group = Group { members: Vec::new(), lives: 0, guarantee };
         for me in 1..=size {
             let member = group.start(me, size, false, Some(Promised::ADMITTED), at(0));
@@ -46,7 +47,8 @@ impl Group {
             give_up: LEASE,
             without: None,
         };
-        let boot = Boot { stored, is_new, is_changed: false, lifetime: Lifetime::new(self.lives) };
+        let boot =
+            Boot { stored, is_new, is_changed: false, lifetime: Incarnation::new(self.lives) };
         Installation::start(config, boot, now, &mut Effects::new())
     }
 
@@ -130,13 +132,13 @@ pub(super) fn broadcast(effects: Vec<Effect>) -> Option<Message> {
 
 #[test]
 fn reports_from_before_a_claimants_end_do_not_count_beside_its_empty_disk() {
-    for guarantee in [Guarantee::Fenced, LEASED] {
+    for guarantee in [PeerGuarantee::Fenced, LEASED] {
         let mut group = Group::new(5, guarantee);
         // p2 promises p1 term 1, loses its disk, and asks; p3, p4 and p5 know of nothing.
         let claim = group.claim(1, 1, at(0));
         let late = group.hear(2, 1, claim, at(1)).unwrap();
         group.lose_disk(2, at(2));
-        let life = Lifetime::new(6);
+        let life = Incarnation::new(6);
         let ask = Message::Ask { life, round: 0, config: group.digest() };
         for asked in 3..=5 {
             assert_eq!(group.asks(2, asked, ask, at(3)), None);
@@ -172,7 +174,7 @@ fn what_a_former_life_claimed_and_released_frees_nobody_of_the_present_one() {
         let resigned = group.tell(1, Input::Resign, at(1));
         let old_release = broadcast(resigned).unwrap();
         group.lose_disk(1, at(2));
-        let ask = Message::Ask { life: Lifetime::new(4), round: 0, config: group.digest() };
+        let ask = Message::Ask { life: Incarnation::new(4), round: 0, config: group.digest() };
         for asked in [2, 3] {
             group.asks(1, asked, ask, at(3));
         }
@@ -195,12 +197,12 @@ fn what_a_former_life_claimed_and_released_frees_nobody_of_the_present_one() {
 
 #[test]
 fn two_members_recover_a_lost_disk_from_each_other() {
-    let mut group = Group::new(2, Guarantee::Fenced);
+    let mut group = Group::new(2, PeerGuarantee::Fenced);
     let claim = group.claim(1, 3, at(0));
     group.promised(1, 2, claim, at(1));
     assert_eq!(group.holds(1, at(2)), Some(Term::new(3)));
     group.lose_disk(2, at(3));
-    let ask = Message::Ask { life: Lifetime::new(3), round: 0, config: group.digest() };
+    let ask = Message::Ask { life: Incarnation::new(3), round: 0, config: group.digest() };
     group.asks(2, 1, ask, at(4));
     assert!(group.member(2).has_vote());
     assert_eq!(group.member(2).promised().term, Term::new(3));

@@ -3,7 +3,7 @@
 use super::*;
 use alloc::vec::Vec;
 
-const LIFE: Lifetime = Lifetime::new(7);
+const LIFE: Incarnation = Incarnation::new(7);
 const LEASE: Duration = Duration::from_millis(1000);
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -15,7 +15,7 @@ fn at(ms: u64) -> Instant {
     Instant::ORIGIN + Duration::from_millis(ms)
 }
 
-fn config(me: u32, guarantee: Guarantee) -> Config {
+fn config(me: u32, guarantee: PeerGuarantee) -> Config {
     Config {
         me: p(me),
         members: (1..=3).map(p).collect(),
@@ -30,9 +30,9 @@ fn digest() -> ConfigDigest {
     config(1, LEASED).digest()
 }
 
-const LEASED: Guarantee = Guarantee::Leased { lease: LEASE, allowance_per_mille: 10 };
+const LEASED: PeerGuarantee = PeerGuarantee::Leased { lease: LEASE, allowance_per_mille: 10 };
 
-fn start(me: u32, guarantee: Guarantee) -> Installation {
+fn start(me: u32, guarantee: PeerGuarantee) -> Installation {
     let stored = Some(Promised::ADMITTED);
     let boot = Boot { stored, is_new: false, is_changed: false, lifetime: LIFE };
     let mut member = Installation::start(config(me, guarantee), boot, at(0), &mut Effects::new());
@@ -109,7 +109,7 @@ fn a_promise_is_durable_before_it_is_said() {
 
 #[test]
 fn a_term_is_promised_to_one_leader_only() {
-    for guarantee in [Guarantee::Fenced, LEASED] {
+    for guarantee in [PeerGuarantee::Fenced, LEASED] {
         let mut member = start(2, guarantee);
         hear(&mut member, 1, claim_of(TERM), at(0));
         let effects = hear(&mut member, 3, claim_of(TERM), at(5000));
@@ -179,7 +179,7 @@ fn a_restarted_member_waits_a_full_lease_of_the_length_it_had_granted() {
         recovered: false,
         released: false,
     });
-    let short = Guarantee::Leased { lease: LEASE / 10, allowance_per_mille: 10 };
+    let short = PeerGuarantee::Leased { lease: LEASE / 10, allowance_per_mille: 10 };
     let boot = Boot { stored, is_new: false, is_changed: false, lifetime: LIFE };
     let mut member = Installation::start(config(2, short), boot, at(0), &mut Effects::new());
     let higher = Message::Claim { term: Term::new(2), id: id(1), lease: LEASE, freed: None };
@@ -206,7 +206,7 @@ fn without_disk(me: u32) -> (Installation, Vec<Effect>) {
 }
 
 fn report(promised: Option<Promised>) -> Message {
-    Message::Report { life: LIFE, round: 0, by: Lifetime::new(5), promised }
+    Message::Report { life: LIFE, round: 0, by: Incarnation::new(5), promised }
 }
 
 fn promised(term: u64, to: Option<u32>) -> Option<Promised> {
@@ -229,8 +229,8 @@ fn a_member_without_its_disk_has_no_vote_and_asks() {
     let lost = Event::Lost { term: Term::new(2), reason: Reason::NoVote };
     assert_eq!(claim(&mut member, at(9000)), [Effect::Tell(lost)]);
     // One that is in the same case has nothing to report.
-    let ask = Message::Ask { life: Lifetime::new(8), round: 0, config: digest() };
-    let nothing = Message::Report { life: Lifetime::new(8), round: 0, by: LIFE, promised: None };
+    let ask = Message::Ask { life: Incarnation::new(8), round: 0, config: digest() };
+    let nothing = Message::Report { life: Incarnation::new(8), round: 0, by: LIFE, promised: None };
     assert_eq!(hear(&mut member, 1, ask, at(9000)), [answer(1, nothing)]);
     assert_eq!(
         tick(&mut member, at(9000)),
@@ -244,9 +244,9 @@ fn it_recovers_once_all_others_have_reported_and_is_bound_by_what_they_say() {
     // One is not enough, and what a former life asked does not count.
     assert!(hear(&mut member, 1, report(promised(4, Some(1))), at(10)).is_empty());
     let stale = Message::Report {
-        life: Lifetime::new(1),
+        life: Incarnation::new(1),
         round: 0,
-        by: Lifetime::new(5),
+        by: Incarnation::new(5),
         promised: promised(9, Some(3)),
     };
     assert!(hear(&mut member, 3, stale, at(10)).is_empty());
@@ -295,7 +295,7 @@ fn two_of_three_without_disks_do_not_help_each_other() {
     let asked = hear(&mut member, 1, report(None), at(10));
     assert_eq!(asked, [Effect::Broadcast(Message::Ask { life: LIFE, round: 1, config: digest() })]);
     for (from, promised) in [(1, None), (3, promised(4, Some(3)))] {
-        let by = Lifetime::new(5);
+        let by = Incarnation::new(5);
         let report = Message::Report { life: LIFE, round: 1, by, promised };
         assert!(hear(&mut member, from, report, at(20)).is_empty());
     }
@@ -313,7 +313,7 @@ fn of_several_reports_of_one_member_the_highest_counts() {
 
 #[test]
 fn fenced_a_higher_term_deposes_at_once_and_a_lower_one_is_refused() {
-    let mut leader = start(1, Guarantee::Fenced);
+    let mut leader = start(1, PeerGuarantee::Fenced);
     claim(&mut leader, at(0));
     hear(&mut leader, 2, Message::Promise { term: TERM, id: id(1) }, at(40));
     assert_eq!(leader.mandate(at(1_000_000)), Some((TERM, None)));
@@ -392,8 +392,31 @@ fn a_claim_that_no_quorum_promises_is_given_up_and_frees_those_who_did() {
 }
 
 #[test]
+fn a_claim_is_given_up_at_once_when_so_many_have_promised_its_term_to_another_that_no_quorum_is_left()
+ {
+    let mut member = start(1, LEASED);
+    claim(&mut member, at(0));
+    let refused = Message::Refuse { term: TERM, promised: TERM };
+    assert_eq!(hear(&mut member, 2, refused, at(1)), [], "with the third there is a quorum");
+    assert_eq!(hear(&mut member, 2, refused, at(2)), [], "one member counts once");
+    // Who is bound but has promised a lower term may promise this one later.
+    let bound = Message::Refuse { term: TERM, promised: Term::NONE };
+    assert_eq!(hear(&mut member, 3, bound, at(3)), []);
+    let effects = hear(&mut member, 3, refused, at(4));
+    let lost = Event::Lost { term: TERM, reason: Reason::Refused };
+    assert_eq!(effects[0], Effect::Tell(lost));
+    assert!(matches!(effects[1], Effect::Broadcast(Message::Release { .. })), "{effects:?}");
+    // A leader is not deposed by it: it has its quorum.
+    let mut leader = start(1, LEASED);
+    claim(&mut leader, at(0));
+    hear(&mut leader, 2, Message::Promise { term: TERM, id: id(1) }, at(1));
+    hear(&mut leader, 3, refused, at(2));
+    assert!(leader.mandate(at(2)).is_some());
+}
+
+#[test]
 fn a_promise_binds_for_as_long_as_the_leader_relies_on_it() {
-    let short = Guarantee::Leased { lease: LEASE / 10, allowance_per_mille: 10 };
+    let short = PeerGuarantee::Leased { lease: LEASE / 10, allowance_per_mille: 10 };
     let mut member = start(2, short);
     let effects = hear(&mut member, 1, claim_of(TERM), at(0));
     assert_eq!(
@@ -425,7 +448,7 @@ fn answers_that_come_too_late_install_nobody() {
 
 #[test]
 fn terms_that_nobody_can_have_reached_are_ignored() {
-    let mut member = start(1, Guarantee::Fenced);
+    let mut member = start(1, PeerGuarantee::Fenced);
     for term in [Term::new(u64::MAX), Term::new((1 << 32) + 1)] {
         assert!(
             hear(
@@ -517,7 +540,7 @@ fn a_transfer_ends_the_mandate_and_the_successor_claims_the_next_term() {
 fn a_release_by_a_former_life_frees_nobody() {
     let mut member = start(2, LEASED);
     hear(&mut member, 1, claim_of(TERM), at(0));
-    let former = Lifetime::new(1);
+    let former = Incarnation::new(1);
     hear(&mut member, 1, Message::Release { term: TERM, life: former, next: None }, at(10));
     let refused = answer(3, Message::Refuse { term: Term::new(2), promised: TERM });
     assert_eq!(hear(&mut member, 3, claim_of(Term::new(2)), at(500)), [refused]);
@@ -525,7 +548,7 @@ fn a_release_by_a_former_life_frees_nobody() {
 
 #[test]
 fn fenced_only_those_who_have_not_promised_are_asked_again() {
-    let mut leader = start(1, Guarantee::Fenced);
+    let mut leader = start(1, PeerGuarantee::Fenced);
     claim(&mut leader, at(0));
     hear(&mut leader, 2, Message::Promise { term: TERM, id: id(1) }, at(40));
     let asked = tick(&mut leader, at(100));
@@ -542,7 +565,7 @@ fn answers_to_claims_of_another_time_or_term_count_for_nothing() {
         hear(&mut leader, 2, Message::Promise { term: Term::new(9), id: id(1) }, at(1)).is_empty()
     );
     assert!(hear(&mut leader, 2, Message::Promise { term: TERM, id: id(99) }, at(1)).is_empty());
-    let former = ClaimId { life: Lifetime::new(1), count: 1, config: digest() };
+    let former = ClaimId { life: Incarnation::new(1), count: 1, config: digest() };
     assert!(hear(&mut leader, 2, Message::Promise { term: TERM, id: former }, at(1)).is_empty());
     assert!(hear(&mut leader, 77, Message::Promise { term: TERM, id: id(1) }, at(1)).is_empty());
     assert_eq!(leader.mandate(at(2)), None);

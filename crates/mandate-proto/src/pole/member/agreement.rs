@@ -11,7 +11,7 @@
 use core::time::Duration;
 
 use super::{Effect, Event, Member, Message};
-use crate::identity::{Lifetime, MemberId, Term};
+use crate::identity::{Incarnation, MemberId, Term};
 use crate::machine::Effects;
 use crate::pole::installation::{self, ConfigDigest, Safeguard};
 use crate::time::Instant;
@@ -107,7 +107,7 @@ impl Member {
     pub(super) fn compare_promises(
         &mut self,
         from: MemberId,
-        (number, life): (u64, Lifetime),
+        (number, life): (u64, Incarnation),
         (has_vote, promised): (bool, Term),
         effects: &mut Effects<Effect>,
     ) {

@@ -8,8 +8,9 @@ use crate::detector::configurator::{Bounds, InvalidRequest, Plan};
 use crate::detector::planner::Wanted;
 use crate::identity::MemberId;
 use crate::oracle::{Oracle, Preference};
-use crate::pole::installation::{self, ConfigDigest, Guarantee, MAX_LEASE, Safeguard};
+use crate::pole::installation::{self, ConfigDigest, MAX_LEASE, PeerGuarantee, Safeguard};
 use crate::pole::selection::{self, Rules};
+use crate::value::Value;
 
 /// The most members of a group. Every member pings every other, and an election costs up to
 /// `2 N^2 (N-1)` messages: beyond a few dozen, elect among some and let the others observe.
@@ -31,12 +32,13 @@ pub struct Config {
     pub(super) timeout: Duration,
     pub(super) ping_every: Duration,
     pub(super) first_wait: Duration,
-    pub(super) guarantee: Guarantee,
+    pub(super) guarantee: PeerGuarantee,
     pub(super) oracle: Oracle,
     pub(super) preference: Preference,
     pub(super) rules: Rules,
     pub(super) moves: Option<Moves>,
     pub(super) wanted: Option<Wanted>,
+    pub(super) value: Option<Value>,
     pub(super) without: Option<Safeguard>,
 }
 
@@ -110,12 +112,13 @@ impl Config {
             timeout: detect,
             ping_every: interval,
             first_wait: detect.saturating_mul(4).min(MAX_TIME),
-            guarantee: Guarantee::Leased { lease: detect, allowance_per_mille: 10 },
+            guarantee: PeerGuarantee::Leased { lease: detect, allowance_per_mille: 10 },
             oracle: Oracle::constant(),
             preference: Preference::default(),
             rules: Rules::default(),
             moves: None,
             wanted: None,
+            value: None,
             without: None,
         };
         config.replan(interval, detect)?;
@@ -152,8 +155,8 @@ impl Config {
     }
 
     /// What leaders may rely on.
-    pub fn with_guarantee(mut self, guarantee: Guarantee) -> Result<Self, InvalidConfig> {
-        if let Guarantee::Leased { lease, allowance_per_mille } = guarantee {
+    pub fn with_guarantee(mut self, guarantee: PeerGuarantee) -> Result<Self, InvalidConfig> {
+        if let PeerGuarantee::Leased { lease, allowance_per_mille } = guarantee {
             if lease.is_zero() || lease > MAX_LEASE {
                 return Err(InvalidConfig::Lease(lease));
             }
@@ -217,6 +220,18 @@ impl Config {
         Ok(self)
     }
 
+    /// Publishes this with every term of this member, from its first moment on.
+    #[must_use]
+    pub fn with_value(mut self, value: Option<Value>) -> Self {
+        self.value = value;
+        self
+    }
+
+    /// What is published with every term of this member.
+    pub fn value(&self) -> Option<&Value> {
+        self.value.as_ref()
+    }
+
     /// Leaves a rule out, so that a harness can show that it notices. Never in a real member.
     #[must_use]
     pub fn without(mut self, safeguard: Option<Safeguard>) -> Self {
@@ -255,7 +270,7 @@ impl Config {
     }
 
     /// What leaders may rely on.
-    pub fn guarantee(&self) -> Guarantee {
+    pub fn guarantee(&self) -> PeerGuarantee {
         self.guarantee
     }
 

@@ -6,10 +6,11 @@ use super::following::Following;
 use super::pings::Probed;
 use super::{Cause, Effect, Event, Member, Message, Phase};
 use crate::detector::Beat;
+use crate::election::quorum;
 use crate::identity::{MemberId, Term};
 use crate::machine::Effects;
-use crate::oracle::{Occasion, quorum};
-use crate::pole::installation::{self, Guarantee, Safeguard};
+use crate::oracle::Occasion;
+use crate::pole::installation::{self, PeerGuarantee, Safeguard};
 use crate::pole::selection;
 use crate::time::Instant;
 
@@ -197,7 +198,7 @@ impl Member {
     /// A leader that does not hear a quorum gives up. With leases, their end says it better.
     pub(super) fn check_cut_off(&mut self, now: Instant, effects: &mut Effects<Effect>) {
         let heard = self.pings.answering() + 1;
-        let fenced = self.config.guarantee == Guarantee::Fenced;
+        let fenced = self.config.guarantee == PeerGuarantee::Fenced;
         let cut_off = heard < quorum(self.config.members.len()) && self.config.rules.hear_quorum;
         if matches!(self.phase, Phase::Leading { .. }) && fenced && cut_off {
             self.draft(Cause::CutOff, now);

@@ -6,7 +6,7 @@ use crate::identity::{MemberId, Term};
 use crate::machine::{Effects, Machine};
 use crate::oracle::NoScore;
 use crate::pole::installation::{self, Reason};
-use crate::pole::selection::{self, Ended};
+use crate::pole::selection::{self, SelectionEnd};
 use crate::time::Instant;
 
 impl Member {
@@ -49,7 +49,7 @@ impl Member {
         &mut self,
         epoch: Term,
         leader: MemberId,
-        ended: Ended,
+        ended: SelectionEnd,
         now: Instant,
         effects: &mut Effects<Effect>,
     ) {

@@ -1,7 +1,8 @@
 //! Giving leadership up: by resignation, to a chosen successor, or because another would serve better.
 //!
 //! A leader that hands over first tells everyone why ([`Message::Handover`]): the release that follows, and the
-//! successor's claim, say only that it did. Nothing is decided by it, and who does not hear it knows less.
+//! successor's claim, say only that it did. The successor repeats it before it claims: its claim may arrive before anything that the
+//! former leader sent, and messages of one member arrive in order. Nothing is decided by it, and who does not hear it knows less.
 
 use super::{Advice, Cause, Effect, Event, Handover, Member, Message, NoTransfer, Phase};
 use crate::identity::{MemberId, Term};
@@ -35,7 +36,12 @@ impl Member {
                 self.tell_state(now, effects);
             }
             // We claim the next term ourselves.
-            None if next == Some(self.config.me) => self.draft(Cause::Released, now),
+            None if next == Some(self.config.me) => {
+                self.draft(Cause::Released, now);
+                if let Some((term, to, why)) = told {
+                    effects.push(Effect::Broadcast(Message::Handover { term, to, why }));
+                }
+            }
             None => self.begin_election(Cause::Released, now, effects),
         }
     }
@@ -48,10 +54,12 @@ impl Member {
         }
     }
 
-    /// The leader says why it hands over.
+    /// The leader says why it hands over, or its successor repeats it.
     pub(super) fn receive_handover(&mut self, from: MemberId, told: (Term, MemberId, Handover)) {
+        let (term, to, _) = told;
         if let Phase::Following(following) = &self.phase
-            && (following.leader, following.term) == (from, told.0)
+            && following.term == term
+            && (from == following.leader || from == to)
         {
             self.handed = Some(told);
         }

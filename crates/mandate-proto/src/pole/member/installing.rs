@@ -28,7 +28,6 @@ impl Member {
         now: Instant,
         effects: &mut Effects<Effect>,
     ) {
-        use installation::Event as Told;
         let mut lost = None;
         while let Some(effect) = queue.pop() {
             match effect {
@@ -39,26 +38,28 @@ impl Member {
                 installation::Effect::Broadcast(message) => {
                     effects.push(Effect::Broadcast(Message::Installation(message)));
                 }
-                installation::Effect::Tell(Told::Installed { term }) => {
+                installation::Effect::Tell(installation::Event::Installed { term }) => {
                     self.lead(term, now, effects);
                 }
-                installation::Effect::Tell(Told::Lost { reason, .. }) => lost = Some(reason),
-                installation::Effect::Tell(Told::Promised { to, term }) => {
+                installation::Effect::Tell(installation::Event::Lost { reason, .. }) => {
+                    lost = Some(reason)
+                }
+                installation::Effect::Tell(installation::Event::Promised { to, term }) => {
                     lost = None;
                     self.promised(to, term, now, effects);
                 }
-                installation::Effect::Tell(Told::Released { term, next }) => {
+                installation::Effect::Tell(installation::Event::Released { term, next }) => {
                     self.released(term, next, now, effects);
                 }
-                installation::Effect::Tell(Told::Recovered { .. }) => {
+                installation::Effect::Tell(installation::Event::Recovered { .. }) => {
                     effects.push(Effect::Tell(Event::Recovered));
                     self.has_recovered(now, effects);
                 }
-                installation::Effect::Tell(Told::WentBack { term, .. }) => {
+                installation::Effect::Tell(installation::Event::WentBack { term, .. }) => {
                     let member = self.config.me;
                     effects.push(Effect::Tell(Event::WentBack { member, term }));
                 }
-                installation::Effect::Tell(Told::Differs { member, config }) => {
+                installation::Effect::Tell(installation::Event::Differs { member, config }) => {
                     self.differs(member, config, now, effects);
                 }
             }
@@ -98,6 +99,7 @@ impl Member {
             mover.installed(now);
         }
         self.beat(now, effects);
+        self.publish_first(now, effects);
     }
 
     /// There is a leader: the election is over.

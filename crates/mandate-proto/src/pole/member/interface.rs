@@ -9,14 +9,16 @@ use super::moves::{Advice, Effect as MoveEffect};
 use super::record::{Handover, Record};
 use crate::detector::Beat;
 use crate::detector::configurator::Infeasible;
-use crate::identity::{Lifetime, MemberId, Term};
+use crate::election::{Figures, NoTransfer, State};
+use crate::identity::{Incarnation, MemberId, Term};
 use crate::machine;
 use crate::oracle::Measured;
 use crate::pole::installation::{self, ConfigDigest, Promised, Reason};
 use crate::pole::selection;
+use crate::value::Value;
 
 /// What members send each other.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Message {
     /// Are you there? With what an oracle needs to know of the sender.
     Ping {
@@ -36,7 +38,7 @@ pub enum Message {
         /// Requests that clients send to the sender, a second.
         requests: f64,
         /// Which life of the sender this is.
-        life: Lifetime,
+        life: Incarnation,
         /// Whether the sender could promise anything: it has its disk, or has recovered.
         has_vote: bool,
         /// What it would be worth as the leader in place of the present one.
@@ -67,21 +69,28 @@ pub enum Message {
         /// Why.
         why: Handover,
     },
-}
-
-/// What the application knows of a member and an oracle may want to.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Figures {
-    /// The position of its log.
-    pub history: Option<u64>,
-    /// Requests that clients send to it, a second.
-    pub requests: f64,
-    /// The application's own score.
-    pub application: Option<f64>,
+    /// The sender leads, and has published this with its term.
+    Value {
+        /// Its term.
+        term: Term,
+        /// Rises with every value that the sender publishes.
+        revision: u64,
+        /// What it has published.
+        value: Value,
+    },
+    /// The sender has taken what was published.
+    ValueTaken {
+        /// In this term.
+        term: Term,
+        /// Which revision.
+        revision: u64,
+        /// Which life of the sender has it: the next one does not.
+        life: Incarnation,
+    },
 }
 
 /// What a member can be told.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Input {
     /// A message arrived.
     Received {
@@ -119,6 +128,8 @@ pub enum Input {
         /// The successor.
         to: MemberId,
     },
+    /// Publish a value with the term that this member holds. Ignored if it holds none.
+    Publish(Value),
     /// Use other parameters from now on. Parameters that make no sense (an interval below a millisecond, or
     /// not below `detect`) are ignored.
     Replan {
@@ -126,26 +137,6 @@ pub enum Input {
         interval: Duration,
         /// Detection bound (eta + alpha).
         detect: Duration,
-    },
-}
-
-/// What a member knows of who leads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Nobody, as far as it knows.
-    Electing,
-    /// Another.
-    Following {
-        /// Who.
-        leader: MemberId,
-        /// In which term.
-        term: Term,
-    },
-    /// Itself. Whether it still does at a given instant is [`Member::mandate`](super::Member::mandate)'s
-    /// to say.
-    Leading {
-        /// In which term.
-        term: Term,
     },
 }
 
@@ -178,37 +169,20 @@ pub enum Cause {
     CutOff,
 }
 
-/// Why a transfer was not begun. Leadership is where it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoTransfer {
-    /// There is nothing to hand over.
-    #[error("this member does not lead; ask the leader")]
-    NotLeading,
-    /// A stranger, or the leader itself.
-    #[error("that is not another member of the group")]
-    NotAMember,
-    /// It would find nobody.
-    #[error("that member does not answer")]
-    NoAnswer,
-    /// The protocol knows no transfer: with NFD-L the leader that has led longest stays, and a ledger says itself to whom
-    /// it assigns what.
-    #[error("this engine has no transfer to a member that is named; the leader can resign")]
-    Unsupported,
-    /// On a ledger nobody chooses a successor.
-    #[error(
-        "the coordinator assigns partitions, and cannot be told to whom; to give up what is led here, resign"
-    )]
-    Assigned,
-    /// It could not take over.
-    #[error("that member has no vote yet: its status says what it waits for")]
-    NoVote,
-}
-
 /// What the application is told.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Who leads has changed.
     Changed(State),
+    /// The leader has published this with its term; gone when who leads changes.
+    Published {
+        /// Who leads.
+        leader: MemberId,
+        /// In which term.
+        term: Term,
+        /// What it has published.
+        value: Value,
+    },
     /// An election has ended, and this is how it went.
     Elected(Box<Record>),
     /// A member is suspected to be down, or is not any more.

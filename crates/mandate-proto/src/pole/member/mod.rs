@@ -41,17 +41,18 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use mandate_proto::identity::{Lifetime, MemberId};
+//! use mandate_proto::identity::{Incarnation, MemberId};
 //! use mandate_proto::machine::{Effects, Machine};
 //! use mandate_proto::pole::installation::Boot;
-//! use mandate_proto::pole::member::{Config, Member, State};
+//! use mandate_proto::election::State;
+//! use mandate_proto::pole::member::{Config, Member};
 //! use mandate_proto::time::Instant;
 //!
 //! let me = MemberId::new(1);
 //! let config = Config::new(me, [me], Duration::from_millis(330), Duration::from_secs(1))
 //!     .unwrap()
 //!     .with_oracle("latency/10ms, history".parse().unwrap());
-//! let boot = Boot { stored: None, is_new: true, is_changed: false, lifetime: Lifetime::new(7) };
+//! let boot = Boot { stored: None, is_new: true, is_changed: false, lifetime: Incarnation::new(7) };
 //! let mut effects = Effects::new();
 //! let mut member = Member::start(config, boot, Instant::ORIGIN, &mut effects);
 //! while member.state() == State::Electing {
@@ -78,10 +79,12 @@ use super::selection::{self, Selection};
 use crate::detector::Label;
 use crate::detector::quality::{Detection, Quality, Watched};
 use crate::detector::schedule::Schedule;
-use crate::identity::{Lifetime, MemberId, Term};
+use crate::election::{Candidacy, Elector, Figures, Lease, NoTransfer, State};
+use crate::identity::{Incarnation, MemberId, Term};
 use crate::machine::{Effects, Machine};
-use crate::oracle::{Leniency, NoScore, Occasion, Standing, View};
+use crate::oracle::{Leniency, NoScore, Occasion, View};
 use crate::time::Instant;
+use crate::value::{NoPublish, Value};
 
 mod agreement;
 mod config;
@@ -94,16 +97,18 @@ mod interface;
 mod moves;
 mod pings;
 mod record;
+mod values;
 
 pub use config::{Config, InvalidConfig, MAX_MEMBERS, MAX_TIME, MIN_TIME};
 use following::Following;
-pub use interface::{Cause, Effect, Event, Figures, Input, Message, NoTransfer, State};
+pub use interface::{Cause, Effect, Event, Input, Message};
 use moves::Mover;
 pub use moves::{Advice, Effect as MoveEffect, Moves};
 use pings::Pings;
 pub use pings::SAMPLES;
 use record::Draft;
 pub use record::{Handover, Record};
+use values::Values;
 
 /// The wait for one that was selected doubles this often at most.
 const MAX_DOUBLINGS: u32 = 3;
@@ -125,7 +130,7 @@ pub struct Member {
     suspected_in: Term,
     /// The highest term of a leader that was followed.
     followed: Term,
-    life: Lifetime,
+    life: Incarnation,
     mover: Option<Mover>,
     /// Who led last.
     former: Option<MemberId>,
@@ -140,6 +145,7 @@ pub struct Member {
     draft: Option<Draft>,
     /// Why the leader of that term hands over, as it has told, and to whom.
     handed: Option<(Term, MemberId, Handover)>,
+    values: Values,
     told: State,
     selection_effects: Effects<selection::Effect>,
     installation_effects: Effects<installation::Effect>,
@@ -188,6 +194,7 @@ impl Member {
             invitation: None,
             draft: Some(Draft::new(Cause::Start, None, Term::NONE, now)),
             handed: None,
+            values: Values::default(),
             told: State::Electing,
             selection_effects: Effects::new(),
             installation_effects: Effects::new(),
@@ -270,7 +277,7 @@ impl Member {
     }
 
     /// What this member is worth as a leader, or why it is no candidate.
-    pub fn standing(&self, occasion: Occasion, now: Instant) -> Standing {
+    pub fn standing(&self, occasion: Occasion, now: Instant) -> Candidacy {
         if !self.installation.has_vote() {
             return Err(NoScore::NoVote);
         }
@@ -316,6 +323,7 @@ impl Member {
         self.quality.delivered.watch(matches!(state, State::Following { .. }), now);
         if core::mem::replace(&mut self.told, state) != state {
             effects.push(Effect::Tell(Event::Changed(state)));
+            self.tell_value_anew(effects);
         }
     }
 
@@ -353,6 +361,7 @@ impl Member {
                 if self.pings.answered(from, number, (has_vote, standing), now) {
                     self.tell_suspected(from, false, now, effects);
                 }
+                self.repeat_value(from, life, effects);
                 self.get_ready(now, effects);
             }
             Message::Heartbeat { term, beat } => {
@@ -364,7 +373,39 @@ impl Member {
                 self.install(input, now, effects);
             }
             Message::Handover { term, to, why } => self.receive_handover(from, (term, to, why)),
+            Message::Value { term, revision, value } => {
+                self.receive_value(from, (term, revision, value), effects);
+            }
+            Message::ValueTaken { term, revision, life } => {
+                self.value_taken(from, (term, revision, life));
+            }
         }
+    }
+}
+
+impl Elector for Member {
+    fn resign() -> Input {
+        Input::Resign
+    }
+
+    fn stop() -> Input {
+        Input::Stop
+    }
+
+    fn transfer(to: MemberId) -> Result<Input, NoTransfer> {
+        Ok(Input::Transfer { to })
+    }
+
+    fn figures(figures: Figures) -> Option<Input> {
+        Some(Input::Figures(figures))
+    }
+
+    fn publish(value: Value) -> Result<Input, NoPublish> {
+        Ok(Input::Publish(value))
+    }
+
+    fn held(&self, now: Instant) -> Option<Lease> {
+        self.mandate(now).map(|(term, until)| Lease::of_term(term, until))
     }
 }
 
@@ -390,6 +431,7 @@ impl Machine for Member {
             Input::Resign => self.resign(now, effects),
             Input::Stop => self.install(installation::Input::Stop, now, effects),
             Input::Transfer { to } => self.transfer(to, Handover::Asked, now, effects),
+            Input::Publish(value) => self.publish(value, now, effects),
             Input::Replan { interval, detect } => self.replan(interval, detect),
         }
     }

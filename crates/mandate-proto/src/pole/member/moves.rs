@@ -17,7 +17,7 @@
 use core::time::Duration;
 
 use crate::identity::MemberId;
-use crate::oracle::{Measure, Measured, Oracle, Term, rank_standings};
+use crate::oracle::{Criterion, Measure, Measured, Oracle, rank_standings};
 use crate::time::Instant;
 
 /// So many reviews in succession must find someone better.
@@ -172,7 +172,7 @@ impl Mover {
         (to, theirs): (MemberId, Measured),
     ) -> Option<Advice> {
         let place = theirs.score.decided_against(&ours.score)?;
-        let Term { measure, class } = *oracle.terms().get(place)?;
+        let Criterion { measure, class } = *oracle.terms().get(place)?;
         let present = *ours.values.components().get(place)?;
         let predicted = *theirs.values.components().get(place)?;
         // Neighbours in two classes may be as near as those in one.

@@ -3,7 +3,8 @@
 //! Everyone is pinged on a period. The mean round trip is that of about the last
 //! [`SAMPLES`] answers. Who has not answered for a while is suspected; a hint that a member is gone
 //! starts a *probe*: three pings in quick succession, and if none is answered, it is suspected at
-//! once instead of after a while.
+//! once instead of after a while. The pause between them goes by the round trip and by how much it varies: by the
+//! mean alone, on a link whose delays vary a lot, a probe can fail while all three answers are under way (seed 2073).
 //!
 //! Bounded: one entry for each member, the times of the last [`ROUNDS`] pings.
 
@@ -11,7 +12,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
 
 use super::Config;
-use crate::identity::{Lifetime, MemberId, Term};
+use crate::identity::{Incarnation, MemberId, Term};
 use crate::oracle::Measured;
 use crate::pole::installation::Safeguard;
 use crate::time::{Instant, nanos};
@@ -43,8 +44,10 @@ pub(super) struct Pings {
 
 #[derive(Clone, Debug)]
 struct Peer {
-    /// Nanoseconds.
+    /// Of the round trip, nanoseconds.
     mean: f64,
+    /// How far round trips are from the mean, on average; nanoseconds.
+    deviation: f64,
     samples: u32,
     /// Until when it counts as answering.
     trusted_until: Instant,
@@ -54,7 +57,7 @@ struct Peer {
     probe: Option<Probe>,
     requests: f64,
     /// Which life of it answered last.
-    life: Option<Lifetime>,
+    life: Option<Incarnation>,
     has_vote: bool,
     /// It has just said that it has none.
     said_no_vote: bool,
@@ -64,7 +67,7 @@ struct Peer {
     /// It has answered a later ping with a lower one.
     distrusted: bool,
     /// The life of it that has asked what it may have promised.
-    excused: Option<Lifetime>,
+    excused: Option<Incarnation>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -75,11 +78,30 @@ struct Probe {
     next: Instant,
 }
 
+impl Peer {
+    /// Takes a round trip, in nanoseconds. The first is taken to vary by half, as TCP does (RFC 6298).
+    fn measure(&mut self, round_trip: f64) {
+        let distance = match self.samples {
+            0 => round_trip / 2.0,
+            _ => (round_trip - self.mean).max(self.mean - round_trip),
+        };
+        self.samples = (self.samples + 1).min(SAMPLES);
+        self.mean += (round_trip - self.mean) / f64::from(self.samples);
+        self.deviation += (distance - self.deviation) / f64::from(self.samples);
+    }
+
+    /// What a probe waits for an answer: the first of its pings has three times as long.
+    fn probe_pause(&self) -> Duration {
+        let pause = (self.mean * 1.25).max(self.mean + 2.0 * self.deviation);
+        Duration::from_nanos(pause as u64)
+    }
+}
+
 impl Pings {
     pub(super) fn new(
         others: impl Iterator<Item = MemberId>,
         config: &Config,
-        life: Lifetime,
+        life: Incarnation,
         now: Instant,
     ) -> Self {
         // Numbers of one life are not taken for those of another.
@@ -87,6 +109,7 @@ impl Pings {
         let answers_within = config.answers_within();
         let peer = Peer {
             mean: 0.0,
+            deviation: 0.0,
             samples: 0,
             trusted_until: now + answers_within,
             suspected: false,
@@ -133,7 +156,7 @@ impl Pings {
 
     /// Takes which life of a member answered a ping, if that ping proves anything; whether it is the life that
     /// answered before.
-    pub(super) fn lives(&mut self, from: MemberId, number: u64, life: Lifetime) -> Option<bool> {
+    pub(super) fn lives(&mut self, from: MemberId, number: u64, life: Incarnation) -> Option<bool> {
         let was_sent = self.sent.iter().any(|(sent, _)| *sent == number);
         let peer = self.peers.get_mut(&from).filter(|it| was_sent && number > it.proves_above)?;
         let before = peer.life.replace(life);
@@ -150,7 +173,7 @@ impl Pings {
 
     /// What a member has promised is not held against this life of it any more: it asks the others, since it has lost its disk or
     /// knows that it went back. Its next life may find the older disk still, so nothing is forgotten.
-    pub(super) fn excuse(&mut self, from: MemberId, life: Lifetime) {
+    pub(super) fn excuse(&mut self, from: MemberId, life: Incarnation) {
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.excused = Some(life);
             peer.distrusted = false;
@@ -162,7 +185,7 @@ impl Pings {
     pub(super) fn went_back(
         &mut self,
         from: MemberId,
-        (number, life): (u64, Lifetime),
+        (number, life): (u64, Incarnation),
         has_vote: bool,
         promised: Term,
     ) -> Option<Term> {
@@ -199,8 +222,7 @@ impl Pings {
         peer.proves_above = number;
         // An answer that waited for us while we were stalled says nothing of the link.
         if now - sent <= self.answers_within {
-            peer.samples = (peer.samples + 1).min(SAMPLES);
-            peer.mean += (nanos(now - sent) as f64 - peer.mean) / f64::from(peer.samples);
+            peer.measure(nanos(now - sent) as f64);
         }
         peer.trusted_until = peer.trusted_until.max(sent + self.answers_within);
         peer.has_vote = has_vote;
@@ -230,7 +252,7 @@ impl Pings {
         let above = self.number - u64::from(sent_now);
         let unknown = self.unknown_round_trip;
         let nearest = self.peers.values().filter(|peer| self.by_nearest && peer.samples > 0);
-        let nearest = nearest.map(|peer| peer.mean).min_by(f64::total_cmp);
+        let nearest = nearest.map(Peer::probe_pause).min();
         let Some(peer) = self.peers.get_mut(&member) else { return };
         if peer.suspected || peer.probe.is_some() {
             return;
@@ -238,7 +260,7 @@ impl Pings {
         let pause = if peer.samples == 0 {
             unknown / PROBES
         } else {
-            Duration::from_nanos(nearest.unwrap_or(peer.mean) as u64).saturating_mul(5) / 4
+            nearest.unwrap_or_else(|| peer.probe_pause())
         };
         let pause = pause.max(PROBE_PAUSE);
         peer.probe = Some(Probe { above, left: PROBES, pause, next: now });

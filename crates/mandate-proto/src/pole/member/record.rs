@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::interface::Cause;
 use crate::identity::{MemberId, Term};
 use crate::oracle::{Measure, Oracle, Ranking, View, rank_standings};
-use crate::pole::selection::{Ended, Selection};
+use crate::pole::selection::{Selection, SelectionEnd};
 use crate::time::Instant;
 
 /// Why a leader that was well handed over. The leader tells all members, so that each can explain the change.
@@ -52,7 +52,7 @@ pub struct Record {
     pub term: Term,
     /// How the last selection ended; `None` if this member heard of the leader before that, and then
     /// the ranking is of those it had heard by then. The leader's own record is the whole one.
-    pub ended: Option<Ended>,
+    pub ended: Option<SelectionEnd>,
     /// All that proposed in it, the best first, with what each measured of itself; then those that
     /// are no candidates, and why. If leadership was handed over, nobody proposed: then all that had said what they
     /// would be worth in place of the former leader, as this member knew it.
@@ -78,7 +78,7 @@ pub(super) struct Draft {
     former: Option<MemberId>,
     began: Instant,
     rounds: u32,
-    selected: Option<(Ended, Instant, Field)>,
+    selected: Option<(SelectionEnd, Instant, Field)>,
     /// The epoch that selection was in before: its proposals belong to another election.
     before: Term,
     /// Why the leader handed over, and what was compared then.
@@ -109,7 +109,7 @@ impl Draft {
         self.handover = Some((why, compared));
     }
 
-    pub(super) fn selected(&mut self, ended: Ended, field: Field, now: Instant) {
+    pub(super) fn selected(&mut self, ended: SelectionEnd, field: Field, now: Instant) {
         self.rounds += 1;
         self.selected = Some((ended, now, field));
     }

@@ -4,9 +4,9 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::detector::Beat;
-use crate::identity::Lifetime;
+use crate::identity::Incarnation;
 use crate::oracle::{Measured, Preference};
-use crate::pole::installation::{ClaimId, Guarantee, Promised};
+use crate::pole::installation::{ClaimId, PeerGuarantee, Promised};
 use crate::pole::selection::Proposal;
 use crate::score::Score;
 
@@ -28,7 +28,7 @@ fn at(ms: u64) -> Instant {
 fn config(size: u32) -> Config {
     Config::new(p(1), (1..=size).map(p), INTERVAL, DETECT)
         .and_then(|config| config.with_timeout(TIMEOUT))
-        .and_then(|config| config.with_guarantee(Guarantee::Fenced))
+        .and_then(|config| config.with_guarantee(PeerGuarantee::Fenced))
         .unwrap()
 }
 
@@ -42,7 +42,7 @@ struct Subject {
 impl Subject {
     fn start(config: Config, stored: Option<Promised>, is_new: bool) -> Self {
         let mut effects = Effects::new();
-        let boot = Boot { stored, is_new, is_changed: false, lifetime: Lifetime::new(4) };
+        let boot = Boot { stored, is_new, is_changed: false, lifetime: Incarnation::new(4) };
         let member = Member::start(config, boot, at(0), &mut effects);
         Subject { member, now: at(0), effects: effects.drain().collect() }
     }
@@ -140,16 +140,16 @@ fn ping_number(effect: &Effect) -> Option<u64> {
 }
 
 fn pong(number: u64, has_vote: bool) -> Message {
-    pong_of(Lifetime::new(9), number, has_vote)
+    pong_of(Incarnation::new(9), number, has_vote)
 }
 
-fn pong_of(life: Lifetime, number: u64, has_vote: bool) -> Message {
+fn pong_of(life: Incarnation, number: u64, has_vote: bool) -> Message {
     let (config, promised) = (OTHER, Term::new(1000));
     Message::Pong { number, requests: 0.0, life, has_vote, standing: None, config, promised }
 }
 
 fn claim(term: u64) -> Message {
-    let id = ClaimId { life: Lifetime::new(9), count: 1, config: OTHER };
+    let id = ClaimId { life: Incarnation::new(9), count: 1, config: OTHER };
     let (term, lease) = (Term::new(term), Duration::ZERO);
     Message::Installation(installation::Message::Claim { term, id, lease, freed: None })
 }
@@ -176,7 +176,7 @@ fn a_configuration_that_makes_no_sense_says_what_is_wrong() {
     let many = Config::new(p(1), (1..=65).map(p), INTERVAL, DETECT);
     assert_eq!(many.map(|_| ()), Err(InvalidConfig::TooManyMembers(65)));
     let config = config(3);
-    let lease = |lease, allowance_per_mille| Guarantee::Leased { lease, allowance_per_mille };
+    let lease = |lease, allowance_per_mille| PeerGuarantee::Leased { lease, allowance_per_mille };
     assert!(config.clone().with_guarantee(lease(Duration::ZERO, 1)).is_err());
     assert!(config.clone().with_guarantee(lease(DETECT, 1000)).is_err());
     assert!(config.clone().with_timeout(Duration::ZERO).is_err());
@@ -311,20 +311,20 @@ fn a_transfer_that_cannot_be_is_refused_with_the_reason() {
 }
 
 /// What a follower of p3 remembers of how p2 came to lead in term 6.
-fn handed_over(told: &[Message]) -> Box<Record> {
+fn handed_over(told: &[(u32, Message)]) -> Box<Record> {
     let mut subject = Subject::following(config(3).with_moves(Moves::default()).unwrap());
     subject.run_until(at(50), &[2, 3]);
     let number = subject.member.pings.next(subject.now);
     let score = Score::new(&[1.0]).unwrap();
     let standing = Some(Measured { values: score, score });
-    let life = Lifetime::new(9);
+    let life = Incarnation::new(9);
     for from in [2, 3] {
         let (config, promised, has_vote) = (OTHER, Term::new(1000), true);
         let pong =
             Message::Pong { number, requests: 0.0, life, has_vote, standing, config, promised };
         subject.hear(from, pong);
     }
-    told.iter().for_each(|message| subject.hear(3, *message));
+    told.iter().for_each(|(from, message)| subject.hear(*from, message.clone()));
     subject.hear(2, claim(6));
     subject.hear(2, heartbeat(6, 50));
     let elected = |event: &Event| match event {
@@ -340,10 +340,12 @@ fn whoever_followed_explains_a_handover_with_what_was_compared() {
     let better = Handover::Better { measure, present, predicted };
     for (why, cause) in [(better, Cause::Moved), (Handover::Asked, Cause::Transferred)] {
         let told = Message::Handover { term: Term::new(5), to: p(2), why };
-        let life = Lifetime::new(9);
+        let life = Incarnation::new(9);
         let release = installation::Message::Release { term: Term::new(5), life, next: Some(p(2)) };
-        // Also if the claim is there before the release.
-        for told in [&[told, Message::Installation(release)][..], &[told]] {
+        let release = (3, Message::Installation(release));
+        // Also if the claim is there before the release, or before all that the former leader sent.
+        let told = |from| (from, told.clone());
+        for told in [&[told(3), release][..], &[told(3)], &[told(2)]] {
             let record = handed_over(told);
             assert_eq!((record.cause, record.handover), (cause, Some(why)));
             assert_eq!((record.former, record.leader), (Some(p(3)), p(2)));
@@ -358,8 +360,25 @@ fn whoever_followed_explains_a_handover_with_what_was_compared() {
     for (term, to) in [(4, 2), (5, 1)] {
         let why = Handover::Asked;
         let told = Message::Handover { term: Term::new(term), to: p(to), why };
-        assert_eq!(handed_over(&[told]).handover, None);
+        assert_eq!(handed_over(&[(3, told)]).handover, None);
     }
+}
+
+#[test]
+fn a_successor_repeats_why_it_was_handed_leadership_before_it_claims() {
+    let mut subject = Subject::following(config(3));
+    let told = Message::Handover { term: Term::new(5), to: p(1), why: Handover::Asked };
+    let life = Incarnation::new(9);
+    let release = installation::Message::Release { term: Term::new(5), life, next: Some(p(1)) };
+    subject.hear(3, told.clone());
+    subject.effects.clear();
+    subject.hear(3, Message::Installation(release));
+    let place = |wanted: fn(&Message) -> bool| subject.sent().position(wanted);
+    let claims = |message: &Message| {
+        matches!(message, Message::Installation(installation::Message::Claim { .. }))
+    };
+    let repeated = subject.sent().position(|message| *message == told);
+    assert!(repeated.is_some() && repeated < place(claims), "{repeated:?}");
 }
 
 #[test]
@@ -379,7 +398,7 @@ fn after_a_restart_no_lower_term_is_followed_than_the_one_on_disk() {
     let stored = Promised {
         term: Term::new(7),
         to: Some(p(3)),
-        life: Lifetime::new(9),
+        life: Incarnation::new(9),
         lease: Duration::ZERO,
         recovered: false,
         released: false,
@@ -436,7 +455,7 @@ fn a_leader_that_comes_back_in_another_life_had_crashed() {
     let mut subject = Subject::following(config(3));
     subject.run_until(at(310), &[2]);
     let number = subject.member.pings.next(subject.now);
-    subject.hear(3, pong_of(Lifetime::new(10), number, true));
+    subject.hear(3, pong_of(Incarnation::new(10), number, true));
     let service = subject.member.detection(at(400)).service;
     assert_eq!((service.mistakes.count, service.detections.count), (0, 1));
     assert_eq!(service.detections.longest, DETECT);
@@ -446,7 +465,7 @@ fn a_leader_that_comes_back_in_another_life_had_crashed() {
 fn who_is_configured_differently_is_refused_and_told_once() {
     let mut subject = Subject::following(config(3));
     let ping = Message::Ping { number: 1, requests: 0.0, interval: None, config: OTHER };
-    subject.hear_as_is(2, ping);
+    subject.hear_as_is(2, ping.clone());
     subject.hear_as_is(2, ping);
     let told =
         subject.told().filter(|it| matches!(it, Event::Differs { member, .. } if *member == p(2)));
@@ -482,7 +501,7 @@ fn a_member_whose_disk_went_back_is_told_and_not_counted() {
     // p3 has said that it has promised term 1000; a later answer of its says that it is term 4.
     subject.run_until(at(100), &[2]);
     let number = subject.member.pings.next(subject.now);
-    let life = Lifetime::new(10);
+    let life = Incarnation::new(10);
     let older = Message::Pong {
         number,
         requests: 0.0,
@@ -512,7 +531,7 @@ fn a_member_whose_disk_went_back_is_told_and_not_counted() {
     let again = Message::Pong {
         number,
         requests: 0.0,
-        life: Lifetime::new(11),
+        life: Incarnation::new(11),
         has_vote: true,
         standing: None,
         config: OTHER,
@@ -533,7 +552,7 @@ fn a_member_without_a_vote_names_the_leader_that_it_hears() {
     // Its vote comes back with what the others had promised when they were asked.
     let promised = Promised { term: Term::new(4), to: Some(p(2)), ..Promised::ADMITTED };
     for from in 2..=5 {
-        let (life, by) = (Lifetime::new(4), Lifetime::new(from.into()));
+        let (life, by) = (Incarnation::new(4), Incarnation::new(from.into()));
         let report = installation::Message::Report { life, round: 0, by, promised: Some(promised) };
         subject.hear(from, Message::Installation(report));
     }
@@ -556,4 +575,132 @@ fn one_that_said_that_it_has_no_vote_is_asked_again_once_and_not_with_every_ping
         subject.hear(2, ping(number));
     }
     assert_eq!(pings(&subject), 1, "two that answer pings with pings never end");
+}
+
+fn value(text: &str) -> Value {
+    Value::new(text).unwrap()
+}
+
+fn published(term: u64, revision: u64, text: &str) -> Message {
+    Message::Value { term: Term::new(term), revision, value: value(text) }
+}
+
+fn shown(subject: &Subject) -> Option<&str> {
+    subject.member.value().map(Value::as_str)
+}
+
+#[test]
+fn a_value_is_shown_with_the_leader_and_term_that_it_belongs_to_and_with_no_other() {
+    let mut subject = Subject::following(config(3));
+    subject.hear(3, published(5, 1, "a"));
+    let event = Event::Published { leader: p(3), term: Term::new(5), value: value("a") };
+    let taken = Message::ValueTaken { term: Term::new(5), revision: 1, life: Incarnation::new(4) };
+    assert_eq!(shown(&subject), Some("a"));
+    assert_eq!(subject.told().collect::<Vec<_>>(), [&event]);
+    assert_eq!(subject.sent().collect::<Vec<_>>(), [&taken]);
+    // Said again: answered, and told once.
+    subject.hear(3, published(5, 1, "a"));
+    assert_eq!((subject.told().count(), subject.sent().count()), (1, 2));
+    subject.hear(3, published(5, 2, "b"));
+    subject.hear(3, published(5, 1, "a"));
+    assert_eq!(shown(&subject), Some("b"), "one that comes late changes nothing");
+    // A new leader: the old value is gone at once, and what the old leader says still is not shown.
+    subject.hear(2, claim(6));
+    assert_eq!(shown(&subject), None);
+    subject.hear(2, heartbeat(6, 0));
+    subject.hear(3, published(5, 3, "c"));
+    assert_eq!(subject.member.state(), State::Following { leader: p(2), term: Term::new(6) });
+    assert_eq!(shown(&subject), None);
+    subject.hear(2, published(6, 1, "d"));
+    assert_eq!(shown(&subject), Some("d"));
+}
+
+#[test]
+fn a_value_that_overtakes_the_first_heartbeat_is_shown_when_its_leader_is_followed() {
+    let mut subject = Subject::following(config(3));
+    subject.hear(2, published(6, 1, "early"));
+    assert_eq!(shown(&subject), None);
+    subject.effects.clear();
+    subject.hear(2, claim(6));
+    subject.hear(2, heartbeat(6, 0));
+    assert_eq!(shown(&subject), Some("early"));
+    let event = Event::Published { leader: p(2), term: Term::new(6), value: value("early") };
+    let told: Vec<_> = subject.told().collect();
+    let changed =
+        told.iter().position(|event| matches!(event, Event::Changed(State::Following { .. })));
+    let shown = told.iter().position(|it| **it == event);
+    assert!(changed.is_some() && changed < shown, "{told:?}");
+}
+
+#[test]
+fn who_does_not_lead_publishes_nothing() {
+    let mut subject = Subject::following(config(3));
+    subject.tell(Input::Publish(value("a")));
+    assert_eq!((subject.effects.len(), shown(&subject)), (0, None));
+}
+
+/// p3 has handed over to p1, which leads in term 6.
+fn leading(config: Config) -> Subject {
+    let mut subject = Subject::following(config);
+    let (life, next) = (Incarnation::new(9), Some(p(1)));
+    let release = installation::Message::Release { term: Term::new(5), life, next };
+    subject.hear(3, Message::Installation(release));
+    let id = subject.sent().find_map(|message| match message {
+        Message::Installation(installation::Message::Claim { id, .. }) => Some(*id),
+        _ => None,
+    });
+    let id = id.expect("it claims the next term");
+    for from in [2, 3] {
+        let promise = installation::Message::Promise { term: Term::new(6), id };
+        subject.hear_as_is(from, Message::Installation(promise));
+    }
+    assert_eq!(subject.member.state(), State::Leading { term: Term::new(6) });
+    subject
+}
+
+#[test]
+fn a_term_begins_with_the_value_that_is_configured_and_it_is_repeated_until_it_is_taken() {
+    let mut subject = leading(config(3).with_value(Some(value("a"))));
+    assert_eq!(shown(&subject), Some("a"));
+    let values = |subject: &Subject| {
+        let is_value = |message: &&Message| matches!(message, Message::Value { .. });
+        subject.sent().filter(is_value).count()
+    };
+    assert_eq!(values(&subject), 1, "to everyone, once");
+    let taken = |life| Message::ValueTaken {
+        term: Term::new(6),
+        revision: 1,
+        life: Incarnation::new(life),
+    };
+    // p2 takes it, p3 does not. Lives that answer pings here are number 9.
+    subject.hear(2, taken(9));
+    subject.effects.clear();
+    subject.run_until(subject.now + INTERVAL * 3, &[2, 3]);
+    let to = |subject: &Subject, id: u32| {
+        let repeats = |effect: &&Effect| matches!(effect, Effect::Send { to, message: Message::Value { .. } } if *to == p(id));
+        subject.effects.iter().filter(repeats).count()
+    };
+    assert_eq!(to(&subject, 2), 0);
+    assert!(to(&subject, 3) > 0, "with each answer to a ping");
+    // A new life of p2 does not have it.
+    subject.hear(3, taken(9));
+    subject.hear(2, taken(8));
+    subject.effects.clear();
+    subject.run_until(subject.now + INTERVAL * 3, &[2, 3]);
+    assert!(to(&subject, 2) > 0 && to(&subject, 3) == 0);
+}
+
+#[test]
+fn the_same_value_again_is_no_news_and_resigning_ends_it() {
+    let mut subject = leading(config(3).with_value(Some(value("a"))));
+    subject.effects.clear();
+    subject.tell(Input::Publish(value("a")));
+    assert_eq!(subject.effects.len(), 0);
+    subject.tell(Input::Publish(value("b")));
+    assert_eq!((shown(&subject), subject.sent().count()), (Some("b"), 1));
+    subject.tell(Input::Resign);
+    assert_eq!(shown(&subject), None);
+    subject.effects.clear();
+    subject.tell(Input::Publish(value("c")));
+    assert_eq!((subject.effects.len(), shown(&subject)), (0, None), "deposed: too late");
 }

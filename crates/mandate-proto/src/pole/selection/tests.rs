@@ -14,7 +14,7 @@ fn score(value: f64) -> Score {
     Score::new(&[value]).unwrap()
 }
 
-fn standing(value: f64) -> Standing {
+fn standing(value: f64) -> Candidacy {
     Ok(Measured { values: score(value), score: score(value) })
 }
 
@@ -28,7 +28,7 @@ struct Group {
     delay_ms: fn(u32, u32) -> u64,
     down: BTreeSet<u32>,
     under_way: Vec<(Instant, u64, MemberId, MemberId, Message)>,
-    elected: BTreeMap<u32, (Instant, MemberId, Ended)>,
+    elected: BTreeMap<u32, (Instant, MemberId, SelectionEnd)>,
     sent: u64,
     now: Instant,
 }
@@ -147,7 +147,7 @@ fn section_3_2_the_highest_score_is_elected_everywhere_at_once_when_all_propose(
     group.run_until(at(10));
     assert_eq!(group.elected.len(), 5);
     for (when, leader, ended) in group.elected.values() {
-        assert_eq!((*when, *leader, *ended), (at(10), p(2), Ended::Everyone));
+        assert_eq!((*when, *leader, *ended), (at(10), p(2), SelectionEnd::Everyone));
     }
 }
 
@@ -168,7 +168,7 @@ fn line_50_with_a_member_down_the_paper_waits_out_the_timer() {
     assert_eq!(group.leaders(), [p(2)].into());
     for (when, _, ended) in group.elected.values() {
         // The timer runs from the moment a quorum of proposals is there: after one delay.
-        assert_eq!((*when, *ended), (at(1010), Ended::Timeout));
+        assert_eq!((*when, *ended), (at(1010), SelectionEnd::Timeout));
     }
 }
 
@@ -180,7 +180,7 @@ fn ending_early_it_is_over_when_all_that_are_not_suspected_have_proposed() {
     group.run_until(at(5_000));
     assert_eq!(group.leaders(), [p(2)].into());
     for (when, _, ended) in group.elected.values() {
-        assert_eq!((*when, *ended), (at(10), Ended::Unsuspected));
+        assert_eq!((*when, *ended), (at(10), SelectionEnd::Unsuspected));
     }
 }
 
@@ -215,7 +215,7 @@ fn lines_34_to_36_and_54_to_63_a_newcomer_adopts_the_leader_that_a_quorum_follow
     group.down.clear();
     group.tell(5, Input::Elect { above: Term::NONE });
     group.run_until(at(200));
-    assert_eq!(group.elected[&5], (at(120), p(4), Ended::Votes));
+    assert_eq!(group.elected[&5], (at(120), p(4), SelectionEnd::Votes));
     assert_eq!(group.leaders(), [p(4)].into());
     assert_eq!(group.member(5).epoch(), Term::new(1));
 }
@@ -248,6 +248,26 @@ fn lines_20_to_25_lost_proposals_are_repeated_with_growing_pauses() {
     group.down.clear();
     group.run_until(at(40_000));
     assert_eq!(group.leaders(), [p(3)].into());
+}
+
+#[test]
+fn a_member_that_proposes_again_is_answered_but_answers_are_not() {
+    let mut group = Group::new(&scores(&[1.0, 2.0, 3.0, 4.0, 5.0]), Rules::default());
+    group.down.extend([2, 3, 4]);
+    group.tell(1, Input::Elect { above: Term::NONE });
+    let best = Some(Proposal { score: score(5.0), id: p(5) });
+    let message = Message::Propose { epoch: Term::new(1), own: standing(5.0), best };
+    group.tell(1, Input::Received { from: p(5), message });
+    group.under_way.clear();
+    let mut answers = |ms| {
+        let (mut effects, from) = (Effects::new(), p(5));
+        group.member(1).handle(Input::Received { from, message }, at(ms), &mut effects);
+        effects.drain().filter(|effect| matches!(effect, Effect::Send { .. })).count()
+    };
+    assert_eq!(answers(10), 0, "it has just heard the broadcast");
+    assert_eq!(answers(1_500), 1, "it lacks what was broadcast then");
+    assert_eq!(answers(1_510), 0, "this may be an answer to the answer");
+    assert_eq!(answers(2_500), 1);
 }
 
 #[test]
@@ -355,6 +375,6 @@ fn as_printed_a_vote_that_does_not_decide_counts_as_participation() {
         group.elected.get(&1).copied()
     };
     let (when, leader, ended) = run(Rules::PAPER).expect("lines 64 and 65");
-    assert_eq!((when, leader, ended), (at(20) + T, p(1), Ended::Timeout));
+    assert_eq!((when, leader, ended), (at(20) + T, p(1), SelectionEnd::Timeout));
     assert_eq!(run(Rules::default()), None, "a member that follows a leader takes no part");
 }

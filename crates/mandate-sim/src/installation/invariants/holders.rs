@@ -7,13 +7,13 @@
 use mandate_proto::time::Instant;
 
 use crate::network::HostIndex;
-use crate::subject::{Observer, Subject};
+use crate::subject::{SimulationObserver, Subject};
 use crate::time::SimTime;
 use crate::world::World;
 
 /// Who acts.
 #[derive(Clone, Debug, Default)]
-pub struct Holders {
+pub(crate) struct Holders {
     /// For each host, the life whose mandate held when it was last looked at, and until when.
     held: Vec<Option<(u32, SimTime)>>,
     /// What acts on mandates of former lives, and until when.
@@ -22,7 +22,7 @@ pub struct Holders {
 
 impl Holders {
     /// Looks at every member; `mandate` says until when a member's holds, by its own clock, if it does.
-    pub fn look<S: Subject, O: Observer<S>>(
+    pub(crate) fn look<S: Subject, O: SimulationObserver<S>>(
         &mut self,
         world: &World<S, O>,
         mandate: impl Fn(HostIndex, &S, Instant) -> Option<Instant>,
@@ -42,7 +42,7 @@ impl Holders {
     }
 
     /// Whose former life is acted on still.
-    pub fn orphans(&self) -> impl Iterator<Item = HostIndex> + '_ {
+    pub(crate) fn orphans(&self) -> impl Iterator<Item = HostIndex> + '_ {
         self.orphans.iter().map(|(host, _)| *host)
     }
 }

@@ -1,6 +1,6 @@
 //! What must hold of installed leaders, one file each.
 
-pub mod holders;
-pub mod one_leader_per_term;
-pub mod one_mandate_at_a_time;
-pub mod terms_rise;
+pub(crate) mod holders;
+pub(crate) mod one_leader_per_term;
+pub(crate) mod one_mandate_at_a_time;
+pub(crate) mod terms_rise;

@@ -4,31 +4,33 @@ use std::collections::BTreeMap;
 
 use mandate_proto::identity::Term;
 
-use crate::fault::Name;
+use crate::fault::MemberName;
 use crate::network::HostIndex;
 
 /// The name under which it is reported.
-pub const NAME: &str = "one leader per term";
+pub(crate) const NAME: &str = "one leader per term";
 
 /// Who has held which term.
 #[derive(Default)]
-pub struct OneLeaderPerTerm {
+pub(crate) struct OneLeaderPerTerm {
     holders: BTreeMap<Term, HostIndex>,
 }
 
 impl OneLeaderPerTerm {
     /// A member was installed.
-    pub fn check(&mut self, host: HostIndex, term: Term) -> Result<(), String> {
+    pub(crate) fn check(&mut self, host: HostIndex, term: Term) -> Result<(), String> {
         match self.holders.insert(term, host) {
             None => Ok(()),
-            Some(before) => {
-                Err(format!("term {term} was held by {} and now by {}", Name(before), Name(host)))
-            }
+            Some(before) => Err(format!(
+                "term {term} was held by {} and now by {}",
+                MemberName(before),
+                MemberName(host)
+            )),
         }
     }
 
     /// How many terms were held.
-    pub fn terms(&self) -> usize {
+    pub(crate) fn terms(&self) -> usize {
         self.holders.len()
     }
 }

@@ -3,27 +3,30 @@
 
 use mandate_proto::pole::installation::Installation;
 
-use crate::fault::Name;
+use crate::fault::MemberName;
 use crate::network::HostIndex;
-use crate::subject::Observer;
+use crate::subject::SimulationObserver;
 use crate::world::World;
 
 /// The name under which it is reported.
-pub const NAME: &str = "one mandate at a time";
+pub(crate) const NAME: &str = "one mandate at a time";
 
 /// Whether the mandate of the member on a host holds now, by its own clock.
-pub fn holds<O: Observer<Installation>>(world: &World<Installation, O>, host: HostIndex) -> bool {
+pub(crate) fn holds<O: SimulationObserver<Installation>>(
+    world: &World<Installation, O>,
+    host: HostIndex,
+) -> bool {
     let local = world.local_time(host);
     world.machine(host).is_some_and(|machine| machine.mandate(local).is_some())
 }
 
 /// Asks every member now; `holds` says what it answers.
-pub fn check(size: usize, holds: impl Fn(HostIndex) -> bool) -> Result<(), String> {
+pub(crate) fn check(size: usize, holds: impl Fn(HostIndex) -> bool) -> Result<(), String> {
     check_all(size, holds, core::iter::empty())
 }
 
 /// The same where `orphans` are members whose former lives are acted on.
-pub fn check_all(
+pub(crate) fn check_all(
     size: usize,
     holds: impl Fn(HostIndex) -> bool,
     mut orphans: impl Iterator<Item = HostIndex>,
@@ -32,17 +35,19 @@ pub fn check_all(
     let (first, second) = (holders.next(), holders.next());
     match (first, orphans.next(), orphans.next()) {
         (Some(one), Some(orphan), _) => {
-            let (one, orphan) = (Name(one), Name(orphan));
+            let (one, orphan) = (MemberName(one), MemberName(orphan));
             return Err(format!("{one} holds while a former life of {orphan} is acted on"));
         }
         (None, Some(one), Some(other)) => {
-            let (one, other) = (Name(one), Name(other));
+            let (one, other) = (MemberName(one), MemberName(other));
             return Err(format!("former lives of {one} and {other} are acted on at once"));
         }
         _ => {}
     }
     match (first, second) {
-        (Some(one), Some(other)) => Err(format!("{} and {} hold at once", Name(one), Name(other))),
+        (Some(one), Some(other)) => {
+            Err(format!("{} and {} hold at once", MemberName(one), MemberName(other)))
+        }
         _ => Ok(()),
     }
 }

@@ -3,29 +3,51 @@
 
 use mandate_proto::pole::installation::Promised;
 
+use crate::fault::{DiskFate, Fault};
 use crate::network::HostIndex;
+use crate::subject::{Moment, Observation, Subject};
 
 /// The name under which it is reported.
-pub const NAME: &str = "terms rise";
+pub(crate) const NAME: &str = "terms rise";
 
 /// The last promise on each disk.
-pub struct TermsRise {
+pub(crate) struct TermsRise {
     disks: Vec<Option<Promised>>,
+    /// Whose disk was lost or put back at some time.
+    lost: Vec<bool>,
 }
 
 impl TermsRise {
     /// Watches `size` members.
-    pub fn new(size: usize) -> Self {
-        TermsRise { disks: vec![None; size] }
+    pub(crate) fn new(size: usize) -> Self {
+        TermsRise { disks: vec![None; size], lost: vec![false; size] }
     }
 
-    /// A disk was lost.
-    pub fn forget(&mut self, host: HostIndex) {
-        self.disks[host] = None;
+    /// How many disks were never lost.
+    pub(crate) fn kept(&self) -> usize {
+        self.lost.iter().filter(|lost| !**lost).count()
     }
 
-    /// A promise became durable.
-    pub fn check(&mut self, host: HostIndex, promised: Promised) -> Result<(), String> {
+    /// Checks writes; a disk that is lost, or put back, may be written anything to.
+    pub(crate) fn check<S: Subject<Stable = Promised>>(
+        &mut self,
+        moment: Moment,
+        what: &Observation<'_, S>,
+    ) -> Result<(), String> {
+        match what {
+            Observation::Durable(promised) => self.written(moment.host, **promised),
+            Observation::Faulted(fault) => {
+                if let Some(host) = lost_disk(fault) {
+                    self.disks[host] = None;
+                    self.lost[host] = true;
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn written(&mut self, host: HostIndex, promised: Promised) -> Result<(), String> {
         match self.disks[host].replace(promised) {
             Some(before) if promised.term < before.term => {
                 Err(format!("term {} was promised after {}", promised.term, before.term))
@@ -38,5 +60,13 @@ impl TermsRise {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// The host whose disk a fault loses, or puts back.
+pub(crate) fn lost_disk(fault: &Fault) -> Option<HostIndex> {
+    match fault {
+        Fault::Recover { host, disk: DiskFate::Lost | DiskFate::Restored(_) } => Some(*host),
+        _ => None,
     }
 }

@@ -10,10 +10,10 @@ use crate::subject::{Moment, Observation};
 use crate::time::SimTime;
 
 /// The name under which it is reported.
-pub const NAME: &str = "agreement";
+pub(crate) const NAME: &str = "agreement";
 
 /// Who takes whom for the leader.
-pub struct Agreement {
+pub(crate) struct Agreement {
     outputs: Vec<Output>,
     agreed: Option<(MemberId, SimTime)>,
     changes: u64,
@@ -28,13 +28,13 @@ struct Output {
 
 impl Agreement {
     /// Watches `size` members.
-    pub fn new(size: usize) -> Self {
+    pub(crate) fn new(size: usize) -> Self {
         let down = Output { up: false, leader: None };
         Agreement { outputs: vec![down; size], agreed: None, changes: 0, reigns: 0 }
     }
 
     /// Takes note of starts, crashes and changes of leader.
-    pub fn observe(&mut self, moment: Moment, what: &Observation<'_, NfdL>) {
+    pub(crate) fn observe(&mut self, moment: Moment, what: &Observation<'_, NfdL>) {
         let output = &mut self.outputs[moment.host];
         match what {
             Observation::Started(_) => *output = Output { up: true, leader: None },
@@ -60,22 +60,22 @@ impl Agreement {
     }
 
     /// The leader that all name, and since when they do.
-    pub fn agreed(&self) -> Option<(MemberId, SimTime)> {
+    pub(crate) fn agreed(&self) -> Option<(MemberId, SimTime)> {
         self.agreed
     }
 
     /// How often any output has changed.
-    pub fn changes(&self) -> u64 {
+    pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
 
     /// How often a member became leader.
-    pub fn reigns(&self) -> u64 {
+    pub(crate) fn reigns(&self) -> u64 {
         self.reigns
     }
 
     /// Each member that is up, and whom it names.
-    pub fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let name = |leader: Option<MemberId>| leader.map_or("nobody".into(), |l| l.to_string());
         let up = self.outputs.iter().enumerate().filter(|(_, output)| output.up);
         let lines = up.map(|(host, output)| format!("p{}: {}", host + 1, name(output.leader)));

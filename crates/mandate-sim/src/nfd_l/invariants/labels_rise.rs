@@ -1,8 +1,8 @@
 //! Labels only rise (section 3.2): within a life always; across a crash if the disk was kept and
-//! the calendar was not set back. The paper asks for a clock without drift; here labels may fall
-//! back by as much as the steady clock can have gained on the calendar.
+//! the wall clock was not set back. The paper asks for a clock without drift; here labels may fall
+//! back by as much as the monotonic clock can have gained on the wall clock.
 
-use mandate_proto::identity::Lifetime;
+use mandate_proto::identity::Incarnation;
 use mandate_proto::nfd_l::{Message, NfdL};
 
 use crate::fault::{DiskFate, Fault};
@@ -10,17 +10,17 @@ use crate::storm::MAX_DRIFT_PPB;
 use crate::subject::{Moment, Observation};
 
 /// The name under which it is reported.
-pub const NAME: &str = "labels rise";
+pub(crate) const NAME: &str = "labels rise";
 
 /// The last label of each member.
-pub struct LabelsRise {
+pub(crate) struct LabelsRise {
     members: Vec<Member>,
 }
 
 #[derive(Clone, Default)]
 struct Member {
-    last: Option<(Lifetime, i64)>,
-    /// The disk was lost or the calendar set back: the next life may begin anywhere,
+    last: Option<(Incarnation, i64)>,
+    /// The disk was lost or the wall clock set back: the next life may begin anywhere,
     next_excused: bool,
     /// and this one did.
     excused: bool,
@@ -28,12 +28,16 @@ struct Member {
 
 impl LabelsRise {
     /// Watches `size` members.
-    pub fn new(size: usize) -> Self {
+    pub(crate) fn new(size: usize) -> Self {
         LabelsRise { members: vec![Member::default(); size] }
     }
 
     /// Checks what was observed.
-    pub fn check(&mut self, moment: Moment, what: &Observation<'_, NfdL>) -> Result<(), String> {
+    pub(crate) fn check(
+        &mut self,
+        moment: Moment,
+        what: &Observation<'_, NfdL>,
+    ) -> Result<(), String> {
         let member = &mut self.members[moment.host];
         match what {
             Observation::Faulted(Fault::Recover { disk: DiskFate::Lost, .. }) => {

@@ -3,7 +3,7 @@
 //! the label, plus the mean delay, which is never less than nothing; and a heartbeat may be sent
 //! up to an interval later than it was due.)
 //!
-//! Excused are members whose steady clock stood still, or their leader's: to them labels and
+//! Excused are members whose monotonic clock stood still, or their leader's: to them labels and
 //! arrivals tell another story until the window has restarted. So are leaders whose labels fell
 //! across a crash: their new life is not believed before the old one is over. A heartbeat that a
 //! farewell overtook is no sign of life.
@@ -12,7 +12,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use mandate_proto::detector::Label;
-use mandate_proto::identity::{Lifetime, MemberId};
+use mandate_proto::identity::{Incarnation, MemberId};
 use mandate_proto::nfd_l::{Event, Heartbeat, Message, NfdL, Reason};
 
 use crate::fault::{DiskFate, Fault};
@@ -21,26 +21,26 @@ use crate::subject::{Moment, Observation};
 use crate::time::SimTime;
 
 /// The name under which it is reported.
-pub const NAME: &str = "no false claim";
+pub(crate) const NAME: &str = "no false claim";
 
 /// Heartbeats of a sender that may still be under way.
 const RECENT: usize = 64;
 
 /// What was sent and what was heard, in true time.
-pub struct NoFalseClaim {
+pub(crate) struct NoFalseClaim {
     margin: Duration,
     sent: Vec<VecDeque<(Heartbeat, SimTime)>>,
     /// For each receiver and sender: the latest heartbeat heard, and when it was sent.
     heard: Vec<Vec<Option<(Heartbeat, SimTime)>>>,
     /// For each receiver and sender: the life and the label of the latest farewell heard.
-    farewells: Vec<Vec<Option<(Lifetime, Label)>>>,
+    farewells: Vec<Vec<Option<(Incarnation, Label)>>>,
     leaders: Vec<Option<MemberId>>,
     excused: Vec<bool>,
 }
 
 impl NoFalseClaim {
     /// Watches `size` members whose margin is at least this.
-    pub fn new(size: usize, margin: Duration) -> Self {
+    pub(crate) fn new(size: usize, margin: Duration) -> Self {
         NoFalseClaim {
             // Drift over the run, and wake-ups that came late when the heartbeat was sent.
             margin: margin.mul_f64(0.9).saturating_sub(Duration::from_millis(10)),
@@ -53,7 +53,7 @@ impl NoFalseClaim {
     }
 
     /// Takes note of a message that arrived at a process that runs.
-    pub fn deliver(&mut self, moment: Moment, from: MemberId, message: &Message) {
+    pub(crate) fn deliver(&mut self, moment: Moment, from: MemberId, message: &Message) {
         match message {
             Message::Heartbeat(heartbeat) => self.deliver_heartbeat(moment, from, heartbeat),
             Message::Farewell { lifetime, label } => {
@@ -78,7 +78,11 @@ impl NoFalseClaim {
     }
 
     /// Checks what was observed.
-    pub fn check(&mut self, moment: Moment, what: &Observation<'_, NfdL>) -> Result<(), String> {
+    pub(crate) fn check(
+        &mut self,
+        moment: Moment,
+        what: &Observation<'_, NfdL>,
+    ) -> Result<(), String> {
         match what {
             Observation::Sent(Message::Heartbeat(heartbeat)) => {
                 let sent = &mut self.sent[moment.host];

@@ -3,11 +3,11 @@
 use core::time::Duration;
 
 /// The name under which it is reported.
-pub const NAME: &str = "one broadcaster";
+pub(crate) const NAME: &str = "one broadcaster";
 
 /// Checks how many messages a group of `size` sent in `elapsed`, which must be the leader's
 /// alone: one more or less at the edges.
-pub fn check(
+pub(crate) fn check(
     messages: u64,
     size: usize,
     interval: Duration,

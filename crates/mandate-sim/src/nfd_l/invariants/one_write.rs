@@ -7,21 +7,25 @@ use crate::fault::{DiskFate, Fault};
 use crate::subject::{Moment, Observation};
 
 /// The name under which it is reported.
-pub const NAME: &str = "one write";
+pub(crate) const NAME: &str = "one write";
 
 /// Writes to each member's present disk.
-pub struct OneWrite {
+pub(crate) struct OneWrite {
     writes: Vec<u32>,
 }
 
 impl OneWrite {
     /// Watches `size` members.
-    pub fn new(size: usize) -> Self {
+    pub(crate) fn new(size: usize) -> Self {
         OneWrite { writes: vec![0; size] }
     }
 
     /// Checks what was observed.
-    pub fn check(&mut self, moment: Moment, what: &Observation<'_, NfdL>) -> Result<(), String> {
+    pub(crate) fn check(
+        &mut self,
+        moment: Moment,
+        what: &Observation<'_, NfdL>,
+    ) -> Result<(), String> {
         let writes = &mut self.writes[moment.host];
         match what {
             Observation::Faulted(Fault::Recover { disk: DiskFate::Lost, .. }) => *writes = 0,

@@ -16,13 +16,13 @@ use crate::subject::{Moment, Observation};
 use crate::time::SimTime;
 
 /// The name under which it is reported.
-pub const NAME: &str = "stability";
+pub(crate) const NAME: &str = "stability";
 
 /// Reigns shorter than this are all alike.
 const FIRST_CLASS: Duration = Duration::from_millis(540);
 
 /// The reigns of each member.
-pub struct Stability {
+pub(crate) struct Stability {
     reigns: Vec<Vec<Reign>>,
     /// A member that died is trusted, and so ages in the eyes of others, for that much longer.
     slack: Duration,
@@ -42,7 +42,7 @@ struct Reign {
 
 impl Stability {
     /// Watches `size` members with detection times up to this.
-    pub fn new(size: usize, detect: Duration) -> Self {
+    pub(crate) fn new(size: usize, detect: Duration) -> Self {
         Stability {
             reigns: vec![Vec::new(); size],
             slack: detect * 2 + FIRST_CLASS / 2,
@@ -54,7 +54,11 @@ impl Stability {
     }
 
     /// Checks what was observed.
-    pub fn check(&mut self, moment: Moment, what: &Observation<'_, NfdL>) -> Result<(), String> {
+    pub(crate) fn check(
+        &mut self,
+        moment: Moment,
+        what: &Observation<'_, NfdL>,
+    ) -> Result<(), String> {
         match what {
             Observation::Faulted(Fault::Crash(_)) => {
                 self.paused[moment.host] = None;

@@ -16,7 +16,7 @@ fn p(id: u32) -> MemberId {
 
 /// What each member measures by `oracle`; classes are applied as the oracle does.
 fn measured(oracle: &Oracle, values: &[f64]) -> Measured {
-    let class = |(term, value): (&Term, &f64)| {
+    let class = |(term, value): (&Criterion, &f64)| {
         let width = term.class.unwrap_or(0.0);
         let classed = if width > 0.0 { libm::floor(value / width) * width } else { *value };
         if term.measure.is_time() { -classed } else { classed }

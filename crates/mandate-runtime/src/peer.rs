@@ -1,0 +1,181 @@
+//! The backend of protocols that members speak with each other: frames over a [`Transport`], votes in a
+//! [`DurableFile`].
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mandate_proto::identity::MemberId;
+use mandate_proto::machine::Effect;
+use mandate_proto::pole::installation::NoVote;
+use mandate_proto::time::Instant;
+use mandate_proto::wire;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use crate::disk::Disk;
+use crate::driver::{Backend, Carried, Driven};
+use crate::durable::DurableFile;
+use crate::election::Status;
+use crate::event::Event;
+use crate::protocol::PeerProtocol;
+use crate::transport::{Inbound, Transport};
+
+/// The longest pause between attempts to write to a disk that refuses.
+const MAX_RETRY: Duration = Duration::from_secs(2);
+
+/// How often it is looked whether the member has a vote. Most get one sooner, and nothing is logged.
+const LOOK_AT_VOTE: Duration = Duration::from_secs(1);
+
+/// What a member needs besides its machine.
+pub(crate) struct PeerBackend {
+    durable: Arc<DurableFile>,
+    transport: Arc<dyn Transport>,
+    others: Vec<MemberId>,
+    inbound: mpsc::Receiver<Inbound>,
+    /// The write that everything else waits for.
+    write: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    frame: Vec<u8>,
+    next_look: Instant,
+    /// Why the member has no vote, as it was logged.
+    logged: Option<NoVote>,
+}
+
+impl PeerBackend {
+    pub(crate) fn new(
+        durable: Arc<DurableFile>,
+        transport: Arc<dyn Transport>,
+        others: Vec<MemberId>,
+        inbound: mpsc::Receiver<Inbound>,
+        now: Instant,
+    ) -> Self {
+        let (write, frame, next_look) = (None, Vec::new(), now + LOOK_AT_VOTE);
+        PeerBackend { durable, transport, others, inbound, write, frame, next_look, logged: None }
+    }
+
+    fn receive<M: PeerProtocol>(&mut self, from: MemberId, frame: &[u8], driven: &mut Driven<M>) {
+        match wire::decode::<M::Message>(frame) {
+            Ok(message) => {
+                let delay = self.transport.round_trip(from).map(|round_trip| round_trip / 2);
+                if let Some(input) = delay.and_then(|delay| M::delay(from, delay)) {
+                    driven.handle(input);
+                }
+                driven.handle(M::received(from, message));
+            }
+            Err(error) => {
+                tracing::warn!(%from, %error, "a frame that is no message was ignored");
+            }
+        }
+    }
+
+    fn send<M: PeerProtocol>(&mut self, to: &[MemberId], message: &M::Message) {
+        let delivery = M::delivery(message);
+        self.frame.clear();
+        wire::encode(message, &mut self.frame);
+        for to in to {
+            self.transport.send(*to, delivery, self.frame.clone());
+        }
+    }
+}
+
+impl<M: PeerProtocol> Backend<M> for PeerBackend {
+    type Arrival = Inbound;
+
+    const LEAVES_WITHIN: Duration = Duration::ZERO;
+
+    fn carry_out(&mut self, effect: M::Effect, driven: &mut Driven<M>) -> Carried {
+        match effect {
+            Effect::Persist(stable) => {
+                let write = write(self.durable.clone(), driven.side.disk(), stable);
+                self.write = Some(Box::pin(write));
+                return Carried::Begun;
+            }
+            Effect::Send { to, message } => self.send::<M>(&[to], &message),
+            Effect::Broadcast(message) => self.send::<M>(&self.others.clone(), &message),
+            Effect::Tell(event) => {
+                for event in driven.machine.told(event) {
+                    driven.tell(event);
+                }
+            }
+        }
+        Carried::Done
+    }
+
+    /// Logs why the member has no vote, when that is news.
+    fn carried_out(&mut self, driven: &mut Driven<M>) {
+        let now = driven.now();
+        if now < self.next_look {
+            return;
+        }
+        self.next_look = now + LOOK_AT_VOTE;
+        let no_vote = driven.machine.no_vote();
+        if let Some(reason) = no_vote.as_ref().filter(|_| no_vote != self.logged) {
+            tracing::warn!(
+                "{reason}. Start the members that are missing, or see why they are refused"
+            );
+        }
+        self.logged = no_vote;
+    }
+
+    async fn durable(&mut self) {
+        if let Some(write) = &mut self.write {
+            write.await;
+            self.write = None;
+        }
+    }
+
+    async fn next(&mut self) -> Inbound {
+        match self.inbound.recv().await {
+            Some(arrived) => arrived,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn arrived(&mut self, arrived: Inbound, driven: &mut Driven<M>) {
+        match arrived {
+            Inbound::Twin { member } => driven.tell(Event::Twin { member }),
+            Inbound::Received { from, frame } => self.receive(from, &frame, driven),
+            change => {
+                if let Some(input) = M::link(&change) {
+                    driven.handle(input);
+                }
+            }
+        }
+    }
+
+    fn status(&self, driven: &Driven<M>) -> Status {
+        let round_trip = |id: &MemberId| Some((*id, self.transport.round_trip(*id)?));
+        let round_trips = self.others.iter().filter_map(round_trip).collect();
+        let status = Status::of(&driven.side);
+        driven.machine.known(round_trips, driven.now(), status)
+    }
+}
+
+/// Tries until it is done.
+async fn write<T: serde::Serialize + Clone + Send + Sync + 'static>(
+    durable: Arc<DurableFile>,
+    disk: Disk,
+    stable: T,
+) {
+    let mut pause = Duration::from_millis(50);
+    disk.begin();
+    loop {
+        let (durable, stable) = (durable.clone(), stable.clone());
+        match tokio::task::spawn_blocking(move || durable.store(&stable)).await {
+            Ok(Ok(())) => return disk.done(),
+            Ok(Err(error)) => {
+                tracing::error!(
+                    %error,
+                    "could not write the state: this member is silent until it can; free space, or mend the disk"
+                );
+                disk.failed(error.to_string());
+            }
+            Err(error) => {
+                tracing::error!(%error, "the write of the state did not end");
+                disk.failed(error.to_string());
+            }
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(MAX_RETRY);
+    }
+}

@@ -127,7 +127,7 @@ fn answers_are_as_the_description_says_and_every_route_is_in_it() {
 /// The first event that a member remembers.
 fn first_event(group: &Group, id: u32) -> Value {
     let mut stream = TcpStream::connect(group.api(id)).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     write!(stream, "GET /v1/events?after=0 HTTP/1.1\r\nHost: {}\r\n\r\n", group.api(id)).unwrap();
     let mut heard = String::new();
     loop {
@@ -168,7 +168,7 @@ fn prometheus_can_read_the_figures_and_finds_what_it_needs() {
     });
     assert_eq!(renewed.value("leader_election_master_status", &[("name", "test")]), Some(1.0));
     let left = renewed.value("mandate_lease_remaining_seconds", &[]).unwrap();
-    assert!(left > 0.0 && left <= 0.4, "{left}");
+    assert!(left > 0.0 && left <= 4.0, "{left}");
     assert!(renewed.value("mandate_score", &[("term", "latency")]).unwrap() >= 0.0);
     let led: f64 = renewed.all("mandate_transitions_total", ("to", "leading")).sum();
     assert!(led >= 1.0);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use group::{mandate, within};
 use mandate_servers::kafka::{Kafka, KafkaServerConfig};
-use mandate_servers::testing::Running;
+use mandate_servers::testing::{Running, pause, resume};
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
@@ -33,7 +33,7 @@ impl Broker {
             Ok(at) => Broker { at, session: "6s", _server: None },
             Err(_) => {
                 let server = Kafka::launch(&KafkaServerConfig::TUNED).expect("Kafka starts");
-                Broker { at: server.brokers(), session: "3s", _server: Some(server) }
+                Broker { at: server.brokers(), session: "6s", _server: Some(server) }
             }
         }
     }
@@ -68,7 +68,7 @@ fn roles_on_kafka() {
 
 /// `mandate run`; the script says under which name it runs.
 fn run(broker: &Broker, role: &str, directory: &Path, name: &str) -> Running {
-    let script = format!("echo $MANDATE_TERM > {name}; exec sleep 60");
+    let script = format!("echo $MANDATE_TERM > {name}; exec sleep 1000");
     let mut command = mandate();
     let value = format!("http://{name}:80");
     command.args(["run", role, "--engine", "ledger", "--brokers", &broker.at, "--value", &value]);
@@ -132,7 +132,7 @@ fn a_command_is_asked_to_end_when_its_role_is_wanted_back(broker: &Broker) {
     let mut first = run("trap 'date +%s%N > ended; exit 9' TERM; echo $MANDATE_TERM > first; \
                          while :; do sleep 0.02; done");
     let before = term(path, "first");
-    let _second = run("date +%s%N > began; echo $MANDATE_TERM > next; exec sleep 600");
+    let _second = run("date +%s%N > began; echo $MANDATE_TERM > next; exec sleep 1000");
     let status = within(BOUND * 2, "the first is stopped", || first.0.try_wait().unwrap());
     assert_eq!(status.code(), Some(5), "leadership was lost, not the command's own end");
     assert!(term(path, "next") > before);
@@ -356,14 +356,13 @@ fn two_daemons_with_one_static_name_lead_each_role_once_after_one_was_stopped(br
     };
     let (mut first, api) = daemon_with(broker, &group, directory.path(), 1, named);
     within(BOUND, "the first leads", || leads(&api, "100").then_some(()));
-    let pid = rustix::process::Pid::from_child(&first.0);
-    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    pause(&first.0);
     let stopped = std::time::Instant::now();
     let (mut second, other) = daemon_with(broker, &group, directory.path(), 2, named);
     within(BOUND, "the second leads under that name", || leads(&other, "100").then_some(()));
     let session = humantime::parse_duration(broker.session).unwrap();
     within(BOUND, "two sessions are over", || (stopped.elapsed() > session * 2).then_some(()));
-    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    resume(&first.0);
     within(BOUND, "both lead a half, or one leads all and the other has ended", || {
         match (first.0.try_wait().unwrap(), second.0.try_wait().unwrap()) {
             (None, None) => leads(&api, "50") && leads(&other, "50"),

@@ -20,7 +20,7 @@ fn says(browser: &Browser, selector: &str, wanted: &str) {
 
 #[test]
 fn the_page_shows_the_leader_moves_it_and_follows_it() {
-    let mut group = Group::patient(3, "oracle = 'latency/10ms, history'\ntimeout = '200ms'");
+    let mut group = Group::new(3, "oracle = 'latency/10ms, history'\ntimeout = '2s'");
     group.start_all();
     let first = group.leader();
     group.agree(first);
@@ -70,7 +70,7 @@ fn the_page_shows_the_leader_moves_it_and_follows_it() {
 
 #[test]
 fn what_a_member_says_is_shown_as_text_and_nothing_else() {
-    let mut group = Group::patient(1, "");
+    let mut group = Group::new(1, "");
     group.start_all();
     let leader = group.leader();
     let browser = Browser::start();
@@ -97,7 +97,7 @@ fn what_a_member_says_is_shown_as_text_and_nothing_else() {
 
 #[test]
 fn the_page_asks_for_the_token_and_shows_nothing_before() {
-    let mut group = Group::patient(1, "");
+    let mut group = Group::new(1, "");
     let token = group.directory.path().join("api.token");
     std::fs::write(&token, "correct-horse-battery-staple").unwrap();
     std::fs::set_permissions(&token, PermissionsExt::from_mode(0o600)).unwrap();

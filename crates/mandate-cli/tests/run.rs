@@ -10,8 +10,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use group::{Group, mandate, within};
 use wrapper::{
-    BOUND, LEASED, Running, TREE, file, first_line, gone_within_the_lease, is_alive, leading,
-    lines, run, signal, wait, with_text,
+    BOUND, LEASED, Running, TREE, file, first_line, gone_within_the_lease, in_time, is_alive,
+    leading, lines, run, signal, wait, with_text,
 };
 
 /// Who has started the command: the pid of each script, by member.
@@ -50,16 +50,19 @@ fn the_command_runs_where_leadership_is_and_its_end_gives_it_back() {
 
 #[test]
 fn when_leadership_is_lost_the_whole_tree_is_gone_before_the_lease() {
-    let mut group = Group::new(3, LEASED);
-    let member = leading(&mut group, TREE);
-    let (child, escaped) = (first_line(&group, "child"), first_line(&group, "escaped"));
-    assert!(is_alive(&child) && is_alive(&escaped));
-    // Both others die: no renewal is answered any more.
-    let began = SystemTime::now();
-    group.kill(2);
-    group.kill(3);
-    gone_within_the_lease(&group, began, &[&child, &escaped]);
-    assert_eq!(wait(member), Some(5), "{:?}", lines(&file(&group, "run1.log")));
+    in_time(|| {
+        let mut group = Group::new(3, LEASED);
+        let member = leading(&mut group, TREE);
+        let (child, escaped) = (first_line(&group, "child"), first_line(&group, "escaped"));
+        assert!(is_alive(&child) && is_alive(&escaped));
+        // Both others die: no renewal is answered any more.
+        group.kill(2);
+        group.kill(3);
+        let began = SystemTime::now();
+        let in_time = gone_within_the_lease(&group, began, &[&child, &escaped]);
+        assert_eq!(wait(member), Some(5), "{:?}", lines(&file(&group, "run1.log")));
+        in_time
+    });
 }
 
 #[test]
@@ -69,12 +72,16 @@ fn what_changes_its_number_faster_than_it_is_looked_at_is_killed() {
     // Each starts the next and ends: whoever is seen is gone when it is struck.
     let script = format!("sh {0} & exit", hop.display());
     std::fs::write(&hop, script).unwrap();
-    let script = format!("sh {0} & sh {0} & echo $$ > child; sleep 0.5; exit 3", hop.display());
+    let script = format!(
+        "sh {0} & sh {0} & echo $$ > child; while [ ! -e seen ]; do sleep 0.1; done; exit 3",
+        hop.display()
+    );
     let member = run(&group, 1, &["--new"], &script);
     first_line(&group, "child");
     within(Duration::from_secs(5), "it hops", || {
         (!with_text(hop.to_str().unwrap()).is_empty()).then_some(())
     });
+    std::fs::write(file(&group, "seen"), "").unwrap();
     assert_eq!(wait(member), Some(3));
     let left = with_text(hop.to_str().unwrap());
     assert!(left.is_empty(), "{left:?}");
@@ -219,7 +226,7 @@ fn on_a_terminal(group: &Group, script: &str, typed: &[u8]) -> String {
         String::from_utf8_lossy(&shown).into_owned()
     });
     let mut terminal = Running(terminal);
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + BOUND;
     while Instant::now() < until && terminal.0.try_wait().unwrap().is_none() {
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use group::{Group, within};
 use wrapper::{
-    BOUND, LEASED, Running, TREE, file, first_line, gone, gone_within_the_lease, is_alive, lines,
-    signal, spawn, start, start_role, wait,
+    BOUND, LEASED, Running, TREE, file, first_line, gone, gone_within_the_lease, in_time, is_alive,
+    lines, signal, spawn, start, start_role, wait,
 };
 
 /// A wrapper beside a member's daemon.
@@ -46,10 +46,7 @@ fn the_command_runs_beside_the_leader_and_its_end_gives_that_term_back() {
     // Nobody waited for the lease, and whoever leads next gets its command.
     assert!(began.elapsed() < Duration::from_secs(200), "{:?}", began.elapsed());
     if next != follower {
-        let (code, _) = group
-            .http(next, "POST", "/v1/transfer", &format!("{{\"to\":\"p{follower}\"}}"))
-            .unwrap();
-        assert_eq!(code, 204);
+        group.hand_over(follower);
     }
     assert_eq!(wait(waiting), Some(40 + follower as i32));
     let term = |id: u32| first_line(&group, &format!("started{id}")).parse::<u64>().unwrap();
@@ -58,19 +55,22 @@ fn the_command_runs_beside_the_leader_and_its_end_gives_that_term_back() {
 
 #[test]
 fn a_daemon_that_is_stopped_or_killed_does_not_keep_the_command_alive() {
-    for strike in ["-STOP", "-KILL"] {
-        let (mut group, leader, member) = beside_the_leader(LEASED, &[], TREE);
-        let (child, escaped) = (first_line(&group, "child"), first_line(&group, "escaped"));
-        let began = SystemTime::now();
-        group.signal(leader, strike);
-        gone_within_the_lease(&group, began, &[&child, &escaped]);
-        assert_eq!(
-            wait(member),
-            Some(5),
-            "{:?}",
-            lines(&file(&group, &format!("run{leader}.log")))
-        );
-        group.kill(leader);
+    for is_killed in [false, true] {
+        in_time(|| {
+            let (mut group, leader, member) = beside_the_leader(LEASED, &[], TREE);
+            let (child, escaped) = (first_line(&group, "child"), first_line(&group, "escaped"));
+            if is_killed {
+                group.kill(leader);
+            } else {
+                group.pause(leader);
+            }
+            let began = SystemTime::now();
+            let in_time = gone_within_the_lease(&group, began, &[&child, &escaped]);
+            let log = || lines(&file(&group, &format!("run{leader}.log")));
+            assert_eq!(wait(member), Some(5), "{:?}", log());
+            group.kill(leader);
+            in_time
+        });
     }
 }
 
@@ -93,17 +93,17 @@ fn leadership_moves_only_when_the_command_has_ended() {
         let (mut group, leader, member) =
             beside_the_leader("guarantee = 'leased'\nlease = '300s'", &[], script);
         let next = beside(&group, leader % 3 + 1, &[], "date +%s%N > began; exit 0");
-        let body = match way {
-            "transfer" => format!("{{\"to\":\"p{}\"}}", leader % 3 + 1),
-            _ => String::new(),
-        };
         let began = Instant::now();
-        if way == "stop" {
-            group.signal(leader, "-TERM");
-            assert!(group.ended(leader).success());
-        } else {
-            let (code, text) = group.http(leader, "POST", &format!("/v1/{way}"), &body).unwrap();
-            assert_eq!(code, 204, "{way}: {text}");
+        match way {
+            "stop" => {
+                group.signal(leader, "-TERM");
+                assert!(group.ended(leader).success());
+            }
+            "transfer" => group.hand_over(leader % 3 + 1),
+            _ => {
+                let (code, text) = group.http(leader, "POST", "/v1/resign", "").unwrap();
+                assert_eq!(code, 204, "{way}: {text}");
+            }
         }
         assert!(began.elapsed() < Duration::from_secs(200), "{way}: the lease was waited for");
         assert_eq!(wait(member), Some(5));
@@ -118,12 +118,17 @@ fn leadership_moves_only_when_the_command_has_ended() {
 
 #[test]
 fn a_wrapper_that_is_killed_delays_a_resignation_by_its_hold_only() {
-    let (group, leader, member) = beside_the_leader(LEASED, &[], TREE);
-    let child = first_line(&group, "child");
-    signal(&member, "-KILL");
-    let (code, _) = group.http(leader, "POST", "/v1/resign", "").unwrap();
-    assert_eq!(code, 204);
-    assert!(!is_alive(&child), "leadership moved while the command ran");
+    in_time(|| {
+        let (group, leader, member) = beside_the_leader(LEASED, &[], TREE);
+        let child = first_line(&group, "child");
+        signal(&member, "-KILL");
+        let (code, _) = group.http(leader, "POST", "/v1/resign", "").unwrap();
+        assert_eq!(code, 204);
+        match is_alive(&child) {
+            true => Err("leadership moved while the command ran".into()),
+            false => Ok(()),
+        }
+    });
 }
 
 #[test]
@@ -252,17 +257,22 @@ fn one_command_at_a_time_has_a_role_beside_one_daemon() {
 
 #[test]
 fn a_role_whose_wrapper_was_killed_is_free_when_its_command_is_gone() {
-    let mut group = Group::new(1, "guarantee = 'leased'\nlease = '3s'");
-    group.start_all();
-    let leader = group.leader();
-    let script = "trap '' TERM; echo $$ > first; while :; do sleep 0.02; done";
-    let killed = beside(&group, leader, &[], script);
-    let first = first_line(&group, "first");
-    signal(&killed, "-KILL");
-    let next =
-        beside(&group, leader, &[], &format!("kill -0 {first} 2> alive || echo yes > alone"));
-    assert_eq!(wait(next), Some(0));
-    assert_eq!(first_line(&group, "alone"), "yes", "the first still ran");
+    in_time(|| {
+        let mut group = Group::new(1, LEASED);
+        group.start_all();
+        let leader = group.leader();
+        let script = "trap '' TERM; echo $$ > first; while :; do sleep 0.02; done";
+        let killed = beside(&group, leader, &[], script);
+        let first = first_line(&group, "first");
+        signal(&killed, "-KILL");
+        let script = format!("kill -0 {first} 2> alive && echo no > alone || echo yes > alone");
+        let next = beside(&group, leader, &[], &script);
+        assert_eq!(wait(next), Some(0));
+        match first_line(&group, "alone") == "yes" {
+            true => Ok(()),
+            false => Err("the first still ran".into()),
+        }
+    });
 }
 
 #[test]
@@ -270,12 +280,9 @@ fn with_again_it_waits_to_lead_anew() {
     let script = "echo $MANDATE_TERM >> terms; echo $$ > child; while :; do sleep 0.02; done";
     let (group, leader, member) = beside_the_leader(LEASED, &["--again"], script);
     assert_eq!(group.http(leader, "POST", "/v1/resign", "").unwrap().0, 204);
-    let next = group.leader_except(&[leader]);
-    within(BOUND, "it comes back", || {
-        let body = format!("{{\"to\":\"p{leader}\"}}");
-        (group.http(next, "POST", "/v1/transfer", &body)?.0 == 204).then_some(())
-    });
-    within(BOUND, "a second term", || (lines(&file(&group, "terms")).len() == 2).then_some(()));
+    group.leader_except(&[leader]);
+    group.hand_over(leader);
+    within(BOUND, "a second term", || (lines(&file(&group, "terms")).len() >= 2).then_some(()));
     signal(&member, "-TERM");
     assert_eq!(wait(member), Some(128 + 15));
 }

@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use group::{Group, within};
+use mandate_servers::testing;
 use wrapper::{
-    BOUND, LEASED, Running, TREE, file, first_line, gone, gone_within_the_lease, is_alive, kill,
-    leading, lines, run, signal, start, wait,
+    BOUND, LEASE, LEASED, Running, TREE, file, first_line, gone, gone_within,
+    gone_within_the_lease, in_time, is_alive, kill, leading, lines, run, signal, start, wait,
 };
 
 /// A command with a grandchild that leaves the process group, both of which ignore SIGTERM.
@@ -22,15 +23,20 @@ fn pids(group: &Group) -> [String; 3] {
 
 #[test]
 fn a_wrapper_that_is_killed_leaves_nothing_behind() {
-    for guarantee in [LEASED, "guarantee = 'fenced'"] {
-        let mut group = Group::new(3, guarantee);
-        let member = leading(&mut group, TREE);
-        let [child, escaped, guard] = pids(&group);
-        let began = SystemTime::now();
-        signal(&member, "-KILL");
-        gone_within_the_lease(&group, began, &[&child, &escaped]);
-        gone(BOUND, &[&guard]);
-        wait(member);
+    // Without leases it is killed at once.
+    let at_once = Duration::from_millis(600);
+    for (guarantee, limit) in [(LEASED, LEASE), ("guarantee = 'fenced'", at_once)] {
+        in_time(|| {
+            let mut group = Group::new(3, guarantee);
+            let member = leading(&mut group, TREE);
+            let [child, escaped, guard] = pids(&group);
+            signal(&member, "-KILL");
+            let began = SystemTime::now();
+            let in_time = gone_within(limit, &group, began, &[&child, &escaped]);
+            gone(BOUND, &[&guard]);
+            wait(member);
+            in_time
+        });
     }
 }
 
@@ -58,30 +64,37 @@ fn acts(group: &Group) -> Vec<(u64, u64)> {
 
 #[test]
 fn a_wrapper_that_is_stopped_has_its_command_gone_before_the_next_leader_acts() {
-    let group = Group::new(3, LEASED);
-    let script = |id: u32| {
-        format!(
-            "trap '' TERM; echo {id} >> leaders; echo $$ > child{id}; \
-             while :; do echo $MANDATE_TERM $(date +%s%N) >> acts; sleep 0.01; done"
-        )
-    };
-    let members: Vec<Running> =
-        (1..=3).map(|id| run(&group, id, &["--new"], &script(id))).collect();
-    let leader: usize = first_line(&group, "leaders").parse().unwrap();
-    let child = first_line(&group, &format!("child{leader}"));
-    let term = within(BOUND, "it acts", || acts(&group).first().copied()).0;
-    signal(&members[leader - 1], "-STOP");
-    let next =
-        within(BOUND, "another acts", || acts(&group).into_iter().find(|(now, _)| *now > term));
-    assert!(!is_alive(&child), "the old one lives");
-    let last = acts(&group).into_iter().filter(|(now, _)| *now == term).map(|(_, at)| at).max();
-    assert!(last.unwrap() < next.1, "it acted after the next had begun");
-    // When it runs again it finds that it was lost, and that its guard has done what it had to.
-    signal(&members[leader - 1], "-CONT");
-    let member = members.into_iter().nth(leader - 1).unwrap();
-    let log = || lines(&file(&group, &format!("run{leader}.log"))).join("\n");
-    assert_eq!(wait(member), Some(5), "{}", log());
-    assert!(!log().contains("does not end the command in time"), "{}", log());
+    in_time(|| {
+        let group = Group::new(3, LEASED);
+        let script = |id: u32| {
+            format!(
+                "trap '' TERM; echo {id} >> leaders; echo $$ > child{id}; \
+                 while :; do echo $MANDATE_TERM $(date +%s%N) >> acts; sleep 0.01; done"
+            )
+        };
+        let members: Vec<Running> =
+            (1..=3).map(|id| run(&group, id, &["--new"], &script(id))).collect();
+        let leader: usize = first_line(&group, "leaders").parse().unwrap();
+        let child = first_line(&group, &format!("child{leader}"));
+        let term = within(BOUND, "it acts", || acts(&group).first().copied()).0;
+        testing::pause(&members[leader - 1].0);
+        let next =
+            within(BOUND, "another acts", || acts(&group).into_iter().find(|(now, _)| *now > term));
+        if is_alive(&child) {
+            return Err("the old one lives".into());
+        }
+        let last = acts(&group).into_iter().filter(|(now, _)| *now == term).map(|(_, at)| at).max();
+        if last.unwrap() >= next.1 {
+            return Err("it acted after the next had begun".into());
+        }
+        // When it runs again it finds that it was lost, and that its guard has done what it had to.
+        testing::resume(&members[leader - 1].0);
+        let member = members.into_iter().nth(leader - 1).unwrap();
+        let log = || lines(&file(&group, &format!("run{leader}.log"))).join("\n");
+        assert_eq!(wait(member), Some(5), "{}", log());
+        assert!(!log().contains("does not end the command in time"), "{}", log());
+        Ok(())
+    });
 }
 
 /// Commands that have written times into `acts.PID`: file, first and last act, by the first.
@@ -97,77 +110,86 @@ fn acted(group: &Group) -> Vec<(PathBuf, u64, u64)> {
     commands
 }
 
-fn assert_one_at_a_time(commands: &[(PathBuf, u64, u64)]) {
+fn one_at_a_time(commands: &[(PathBuf, u64, u64)]) -> Result<(), String> {
     for pair in commands.windows(2) {
         let [(one, _, last), (other, first, _)] = pair else { unreachable!() };
         let by = Duration::from_nanos(last.saturating_sub(*first));
-        assert!(last < first, "{} acts on for {by:?} beside {}", one.display(), other.display());
+        if last >= first {
+            return Err(format!("{} acts on for {by:?} beside {}", one.display(), other.display()));
+        }
     }
+    Ok(())
 }
 
 #[test]
 fn a_daemon_that_is_killed_with_its_wrapper_and_started_again_hands_over_to_nobody_while_a_hold_is_out()
  {
-    // Long enough that leadership could be handed over well within what is left of the hold.
-    let mut group = Group::new(3, "guarantee = 'leased'\nlease = '5s'");
-    group.start_all();
-    let leader = group.leader();
-    group.agree(leader);
-    let script = "trap '' TERM; while :; do date +%s%N >> acts.$$; sleep 0.02; done";
-    let beside = |group: &Group, id: u32| {
-        let api = group.api(id);
-        start(group, &format!("run{id}.log"), &["--api", &api, "--again"], script)
-    };
-    let wrapper = beside(&group, leader);
-    within(BOUND, "a command acts", || (!acted(&group).is_empty()).then_some(()));
-    let others: Vec<u32> = (1..=3).filter(|id| *id != leader).collect();
-    let _wrappers: Vec<Running> = others.iter().map(|id| beside(&group, *id)).collect();
-    // Its guard lets the command act until the hold is over.
-    group.kill(leader);
-    signal(&wrapper, "-KILL");
-    group.start(leader);
-    // As soon as anyone leads, it is to hand over; and again, until another command acts.
-    within(BOUND, "another command acts", || {
-        for id in group.leaders() {
-            let to = others.iter().find(|to| **to != id)?;
-            let _ = group.http(id, "POST", "/v1/transfer", &format!("{{\"to\":\"p{to}\"}}"));
-        }
-        (acted(&group).len() > 1).then_some(())
+    in_time(|| {
+        // Long enough that leadership could be handed over well within what is left of the hold.
+        let mut group = Group::new(3, LEASED);
+        group.start_all();
+        let leader = group.leader();
+        group.agree(leader);
+        let script = "trap '' TERM; while :; do date +%s%N >> acts.$$; sleep 0.02; done";
+        let beside = |group: &Group, id: u32| {
+            let api = group.api(id);
+            start(group, &format!("run{id}.log"), &["--api", &api, "--again"], script)
+        };
+        let wrapper = beside(&group, leader);
+        within(BOUND, "a command acts", || (!acted(&group).is_empty()).then_some(()));
+        let others: Vec<u32> = (1..=3).filter(|id| *id != leader).collect();
+        let _wrappers: Vec<Running> = others.iter().map(|id| beside(&group, *id)).collect();
+        // Its guard lets the command act until the hold is over.
+        group.kill(leader);
+        signal(&wrapper, "-KILL");
+        group.start(leader);
+        // As soon as anyone leads, it is to hand over; and again, until another command acts.
+        within(BOUND, "another command acts", || {
+            for id in group.leaders() {
+                let to = others.iter().find(|to| **to != id)?;
+                let _ = group.http(id, "POST", "/v1/transfer", &format!("{{\"to\":\"p{to}\"}}"));
+            }
+            (acted(&group).len() > 1).then_some(())
+        });
+        let first = acted(&group)[0].0.extension().unwrap().to_str().unwrap().to_owned();
+        gone(BOUND, &[&first]);
+        one_at_a_time(&acted(&group))
     });
-    let first = acted(&group)[0].0.extension().unwrap().to_str().unwrap().to_owned();
-    gone(BOUND, &[&first]);
-    assert_one_at_a_time(&acted(&group));
 }
 
 #[test]
 fn a_wrapper_that_is_killed_and_started_again_starts_nothing_beside_what_still_acts() {
-    // Long enough that a second life would lead well within what is left to the first command.
-    let group = Group::new(3, "guarantee = 'leased'\nlease = '4s'");
-    // Each command has a file of its own: whoever it is, its acts and their times are told apart.
-    let script = "trap '' TERM; while :; do date +%s%N >> acts.$$; sleep 0.02; done";
-    let start = |id: u32, args: &[&str]| run(&group, id, &[args, &["--again"]].concat(), script);
-    let mut members: Vec<Running> = (1..=3).map(|id| start(id, &["--new"])).collect();
-    let commands = || acted(&group);
-    for round in 1..=2 {
-        within(BOUND, "a command acts", || (commands().len() >= round).then_some(()));
-        let last = commands().last().unwrap().0.clone();
-        let pid = last.extension().unwrap().to_str().unwrap().to_owned();
-        // The guard is the command's parent, the wrapper the guard's.
-        let parent = |pid: &str| {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-            stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().to_owned()
-        };
-        let wrapper = parent(&parent(&pid));
-        let index = members.iter().position(|it| it.0.id().to_string() == wrapper).unwrap();
-        signal(&members[index], "-KILL");
-        members[index] = start(index as u32 + 1, &[]);
-        within(BOUND, "another command acts", || (commands().len() > round).then_some(()));
-    }
-    gone(BOUND, &[commands()[0].0.extension().unwrap().to_str().unwrap()]);
-    assert_one_at_a_time(&commands());
-    let logs: String =
-        (1..=3).map(|id| lines(&file(&group, &format!("run{id}.log"))).join("\n")).collect();
-    assert!(logs.contains("has not ended yet: waiting for that"), "{logs}");
+    in_time(|| {
+        // Long enough that a second life would lead well within what is left to the first command.
+        let group = Group::new(3, LEASED);
+        // Each command has a file of its own: whoever it is, its acts and their times are told apart.
+        let script = "trap '' TERM; while :; do date +%s%N >> acts.$$; sleep 0.02; done";
+        let start =
+            |id: u32, args: &[&str]| run(&group, id, &[args, &["--again"]].concat(), script);
+        let mut members: Vec<Running> = (1..=3).map(|id| start(id, &["--new"])).collect();
+        let commands = || acted(&group);
+        for round in 1..=2 {
+            within(BOUND, "a command acts", || (commands().len() >= round).then_some(()));
+            let last = commands().last().unwrap().0.clone();
+            let pid = last.extension().unwrap().to_str().unwrap().to_owned();
+            // The guard is the command's parent, the wrapper the guard's.
+            let parent = |pid: &str| {
+                let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+                stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().to_owned()
+            };
+            let wrapper = parent(&parent(&pid));
+            let index = members.iter().position(|it| it.0.id().to_string() == wrapper).unwrap();
+            signal(&members[index], "-KILL");
+            members[index] = start(index as u32 + 1, &[]);
+            within(BOUND, "another command acts", || (commands().len() > round).then_some(()));
+        }
+        gone(BOUND, &[commands()[0].0.extension().unwrap().to_str().unwrap()]);
+        one_at_a_time(&commands())?;
+        let logs: String =
+            (1..=3).map(|id| lines(&file(&group, &format!("run{id}.log"))).join("\n")).collect();
+        assert!(logs.contains("has not ended yet: waiting for that"), "{logs}");
+        Ok(())
+    });
 }
 
 #[test]
@@ -178,7 +200,7 @@ fn a_state_that_somebody_keeps_is_given_up_on_after_a_while_with_the_reason() {
     let member = run(&group, 1, &[], "true");
     assert_eq!(wait(member), Some(1));
     let log = lines(&file(&group, "run1.log")).join("\n");
-    assert!(log.contains("waiting for that, up to 2s 600ms"), "{log}");
+    assert!(log.contains("waiting for that, up to 8s"), "{log}");
     assert!(log.contains("is this member running already"), "{log}");
 }
 
@@ -210,15 +232,18 @@ fn a_guard_that_is_killed_takes_its_command_along_and_the_wrapper_ends_the_rest(
 
 #[test]
 fn a_guard_that_is_stopped_is_done_without() {
-    let mut group = Group::new(3, LEASED);
-    let member = leading(&mut group, TREE);
-    let [child, escaped, guard] = pids(&group);
-    kill("-STOP", &guard);
-    let began = SystemTime::now();
-    group.kill(2);
-    group.kill(3);
-    gone_within_the_lease(&group, began, &[&child, &escaped, &guard]);
-    assert_eq!(wait(member), Some(5));
+    in_time(|| {
+        let mut group = Group::new(3, LEASED);
+        let member = leading(&mut group, TREE);
+        let [child, escaped, guard] = pids(&group);
+        kill("-STOP", &guard);
+        group.kill(2);
+        group.kill(3);
+        let began = SystemTime::now();
+        let in_time = gone_within_the_lease(&group, began, &[&child, &escaped, &guard]);
+        assert_eq!(wait(member), Some(5));
+        in_time
+    });
 }
 
 #[test]

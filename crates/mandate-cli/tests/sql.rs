@@ -16,6 +16,9 @@ use mandate_servers::postgres::{Postgres, PostgresConfig};
 use mandate_servers::testing::{PATIENCE, Running};
 use tempfile::TempDir;
 
+/// A lease is a quarter longer. No busy host outlasts it: who is asked to stop must still lead.
+const ROUND: &str = "3s";
+
 /// `mandate run backup` on a file of the directory.
 fn run(directory: &Path, name: &str) -> Running {
     run_on("sqlite:./mandate.db", directory, name)
@@ -23,10 +26,9 @@ fn run(directory: &Path, name: &str) -> Running {
 
 /// The script says under which name it runs.
 fn run_on(url: &str, directory: &Path, name: &str) -> Running {
-    let script = format!("echo $MANDATE_TERM > {name}; exec sleep 60");
+    let script = format!("echo $MANDATE_TERM > {name}; exec sleep 1000");
     let mut command = mandate();
-    // A lease that a busy host does not outlast: who is asked to stop must still lead.
-    command.args(["run", "backup", "--url", url, "--round", "1s", "--"]);
+    command.args(["run", "backup", "--url", url, "--round", ROUND, "--"]);
     let log = File::create(directory.join(format!("{name}.log"))).unwrap();
     command.args(["sh", "-c", &script]).current_dir(directory).stderr(log);
     Running(command.spawn().unwrap())
@@ -115,8 +117,8 @@ fn a_row_that_is_removed_is_told_of_by_whoever_waits_and_terms_are_raised_by_han
     assert_eq!(term(path, "first"), 1);
     let log = std::fs::File::create(path.join("log")).unwrap();
     let mut second = mandate();
-    second.args(["run", "backup", "--url", "sqlite:./mandate.db", "--round", "200ms", "--"]);
-    second.args(["sleep", "60"]).current_dir(path).stderr(log);
+    second.args(["run", "backup", "--url", "sqlite:./mandate.db", "--round", ROUND, "--"]);
+    second.args(["sleep", "1000"]).current_dir(path).stderr(log);
     let _second = Running(second.spawn().unwrap());
     within(bound, "the second comes next", || {
         ask(path, &["status"]).contains("comes next").then_some(())
@@ -188,7 +190,7 @@ fn a_daemon_whose_member_elects_on_a_database_answers_like_any_other() {
     let api = format!("127.0.0.1:{}", mandate_servers::free_ports(1).unwrap()[0]);
     let config = format!(
         "engine = 'sql'\ngroup = 'backup'\nmember = 'p7'\napi = '{api}'\n\
-         [database]\nurl = 'sqlite:mandate.db'\nround = '200ms'\n"
+         [database]\nurl = 'sqlite:mandate.db'\nround = '{ROUND}'\n"
     );
     std::fs::write(directory.path().join("node.toml"), config).unwrap();
     let log = File::create(directory.path().join("node.log")).unwrap();

@@ -12,7 +12,8 @@ use mandate_servers::etcd::{Etcd, EtcdConfig};
 use mandate_steer::etcd::client::{Endpoint, EtcdAccess, EtcdId};
 
 const SIZE: u32 = 3;
-const ANSWER: Duration = Duration::from_secs(1);
+/// A bound for hangs: nobody who is stopped is asked.
+const ANSWER: Duration = Duration::from_secs(60);
 
 /// A cluster, and a sidecar beside each member. The higher a member's number, the better it serves.
 struct Cluster {
@@ -25,7 +26,7 @@ impl Cluster {
         let configs = EtcdConfig::on_loopback(SIZE as usize).unwrap();
         let members = Etcd::cluster(configs).unwrap();
         let election = "guarantee = 'fenced'\noracle = 'preference'\npreference = $ID";
-        let mut cluster = Cluster { sidecars: Group::patient(SIZE, election), members };
+        let mut cluster = Cluster { sidecars: Group::new(SIZE, election), members };
         (1..=SIZE).for_each(|id| cluster.sidecar(id, flags));
         cluster
     }
@@ -85,9 +86,13 @@ fn the_best_member_leads_and_when_it_dies_the_next_best() {
     // Back again, it has to be elected first: nothing moves a leader that is well, unless [moves] says so.
     cluster.member(3).start().unwrap();
     within(Duration::from_secs(90), "it is well", || {
-        cluster.log(3).ends_with("etcd: the own member is well\n").then_some(())
+        let log = cluster.log(3);
+        let last = |words: &str| log.rfind(words);
+        let is_well = last("the own member is well") > last("the own member cannot lead");
+        is_well.then_some(())
     });
-    assert_eq!(cluster.leader(1), Some(second));
+    // On a busy host etcd may elect another by itself for a moment; then leadership comes back here.
+    cluster.until_leads(second, 1);
     // A sidecar that dies takes nothing with it: another is elected, and moves leadership to its own member.
     cluster.sidecars.kill(2);
     cluster.until_leads(third, 1);
@@ -115,10 +120,13 @@ fn in_shadow_mode_it_is_only_said() {
     // What is moved by hand here is not to be left alone.
     let mut cluster = Cluster::start(&["--shadow", "--respect", "1ms"]);
     let third = cluster.id(3);
-    if cluster.leader(1) == Some(third) {
-        let other = cluster.id(1);
-        cluster.endpoint(3).move_leader(other, Duration::from_secs(5)).unwrap();
-    }
+    let other = cluster.id(1);
+    within(Duration::from_secs(90), "another leads", || {
+        if cluster.leader(1) == Some(third) {
+            let _ = cluster.endpoint(3).move_leader(other, ANSWER);
+        }
+        cluster.leader(1).filter(|leader| *leader != third)
+    });
     let before = cluster.leader(1);
     within(Duration::from_secs(20), "what would be done", || {
         cluster.log(3).contains("would be moved").then_some(())

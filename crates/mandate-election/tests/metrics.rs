@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use mandate::MemberId;
+use mandate::sql::Config;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 
 /// Keeps counters and gauges by name and labels.
@@ -47,7 +49,9 @@ async fn a_recorder_has_a_members_figures() {
     metrics::set_global_recorder(kept.clone()).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", directory.path().join("m.db").display());
-    let member = mandate::sql::join(&url, "billing").await.unwrap();
+    // A lease that is not lost because a thread or a write waits for a second or two.
+    let config = Config::new(MemberId::new(0), Duration::from_secs(3)).unwrap();
+    let member = mandate::sql::join(&url, "billing").config(config).await.unwrap();
     let mandate = member.election().led().await.unwrap();
     let of = |name: &str| format!("{name} group=billing member={}", member.id());
     let until = async |what: &str, holds: &dyn Fn() -> bool| {

@@ -9,9 +9,16 @@ use mandate_cli::topology::Topology;
 use mandate_lab::wan::check::round_trips;
 use mandate_lab::wan::fault::NetworkFault;
 use mandate_lab::wan::{EmulatedHost, Wan};
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 /// Longer than anything here takes, also on a machine that does much else.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long silence is listened to.
+const SILENCE: Duration = Duration::from_millis(700);
+
+/// How often is measured what a busy machine may delay.
+const ATTEMPTS: usize = 5;
 
 fn start(topology: &str) -> Wan {
     let topology = Topology::parse(topology).expect("it is well-formed");
@@ -39,14 +46,40 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
+/// The median of so many round trips is as it should be. A busy machine may hold up whoever measures; a delay that is wrong stays so.
+fn takes_ms(from: &EmulatedHost, to: &EmulatedHost, pings: u32, expected: std::ops::Range<f64>) {
+    let mut found = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let times = round_trips(from, to, pings).unwrap();
+        if times.is_empty() {
+            continue;
+        }
+        let time = median(times);
+        if expected.contains(&time) {
+            return;
+        }
+        found.push(time);
+    }
+    panic!("{found:?} ms, and not {expected:?}");
+}
+
 /// Whether a datagram arrives.
 fn hears(from: &EmulatedHost, to: &EmulatedHost, address: usize) -> bool {
+    arrives(from, to, address, PATIENCE)
+}
+
+/// Whether none arrives, for longer than any takes.
+fn is_deaf(from: &EmulatedHost, to: &EmulatedHost, address: usize) -> bool {
+    !arrives(from, to, address, SILENCE)
+}
+
+fn arrives(from: &EmulatedHost, to: &EmulatedHost, address: usize, within: Duration) -> bool {
     let ip: IpAddr = to.addresses()[address];
     let any: IpAddr = if ip.is_ipv4() { "0.0.0.0" } else { "::" }.parse().unwrap();
     let receiver = to.within(|| UdpSocket::bind((any, 0))).unwrap();
     let sender = from.within(|| UdpSocket::bind((any, 0))).unwrap();
     sender.send_to(b"hello", (ip, receiver.local_addr().unwrap().port())).unwrap();
-    receiver.set_read_timeout(Some(Duration::from_millis(700))).unwrap();
+    receiver.set_read_timeout(Some(within)).unwrap();
     receiver.recv(&mut [0; 10]).is_ok()
 }
 
@@ -56,7 +89,9 @@ fn numbers(from: &EmulatedHost, to: &EmulatedHost, count: u32) -> Vec<u32> {
     let sender = from.within(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
     sender.connect((to.address, receiver.local_addr().unwrap().port())).unwrap();
     receiver.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-    thread::spawn(move || {
+    // Whoever reads may be held up, and the kernel must not drop anything meanwhile.
+    let _ = set_socket_recv_buffer_size_force(&receiver, 16 << 20);
+    let sending = thread::spawn(move || {
         for number in 0..count {
             sender.send(&number.to_be_bytes()).unwrap();
             thread::sleep(Duration::from_micros(200));
@@ -64,8 +99,13 @@ fn numbers(from: &EmulatedHost, to: &EmulatedHost, count: u32) -> Vec<u32> {
     });
     let mut arrived = Vec::new();
     let mut buffer = [0; 4];
-    while receiver.recv(&mut buffer).is_ok() {
-        arrived.push(u32::from_be_bytes(buffer));
+    loop {
+        let is_sent = sending.is_finished();
+        match receiver.recv(&mut buffer) {
+            Ok(_) => arrived.push(u32::from_be_bytes(buffer)),
+            Err(_) if is_sent => break,
+            Err(_) => {}
+        }
         if arrived.last() == Some(&(count - 1)) {
             break;
         }
@@ -77,20 +117,19 @@ fn numbers(from: &EmulatedHost, to: &EmulatedHost, count: u32) -> Vec<u32> {
 fn round_trips_are_what_the_topology_says() {
     let wan = two_sites("ms = 53.26");
     assert_eq!(wan.hosts().len(), 3);
-    let far = median(round_trips(host(&wan, "p1"), host(&wan, "p3"), 60).unwrap());
-    let near = median(round_trips(host(&wan, "p1"), host(&wan, "p2"), 60).unwrap());
     // `mandate lab wan check` measures it closely; here others use the processor, too.
-    assert!((52.9..56.0).contains(&far), "{far}");
-    assert!(near < 3.0, "{near}");
+    takes_ms(host(&wan, "p1"), host(&wan, "p3"), 60, 52.9..56.0);
+    takes_ms(host(&wan, "p1"), host(&wan, "p2"), 60, 0.0..3.0);
 }
 
 #[test]
 fn an_idle_network_costs_next_to_nothing() {
     let wan = two_sites("ms = 20");
-    let before = wan.processor_time();
+    let (began, before) = (Instant::now(), wan.processor_time());
     thread::sleep(Duration::from_secs(1));
     let used = wan.processor_time() - before;
-    assert!(used < Duration::from_millis(10), "{used:?} of a second");
+    let lasted = began.elapsed();
+    assert!(used < lasted / 100, "{used:?} of {lasted:?}");
 }
 
 #[test]
@@ -117,11 +156,11 @@ fn a_cut_is_one_and_heals_and_one_way_is_one_way() {
     let wan = two_sites("ms = 2");
     let [p1, p2, p3] = ["p1", "p2", "p3"].map(|name| host(&wan, name));
     assert_eq!(wan.inflict(&NetworkFault::Cut { a: side("p1"), b: side("all") }), Ok(4));
-    assert!(!hears(p1, p3, 0) && !hears(p3, p1, 0) && hears(p2, p3, 0));
+    assert!(is_deaf(p1, p3, 0) && is_deaf(p3, p1, 0) && hears(p2, p3, 0));
     wan.heal();
     assert!(hears(p1, p3, 0) && hears(p3, p1, 0));
     wan.inflict(&NetworkFault::OneWay { from: side("p1"), to: side("y") }).unwrap();
-    assert!(!hears(p1, p3, 0) && hears(p3, p1, 0));
+    assert!(is_deaf(p1, p3, 0) && hears(p3, p1, 0));
     wan.inflict(&NetworkFault::Heal { a: side("p1"), b: side("p3") }).unwrap();
     assert!(hears(p1, p3, 0));
     let unknown = wan.inflict(&NetworkFault::Cut { a: side("p1"), b: side("p7") }).unwrap_err();
@@ -141,11 +180,9 @@ fn loss_and_delay_come_and_go_and_are_counted() {
     wan.inflict(&NetworkFault::Heal { a: side("p1"), b: side("p3") }).unwrap();
     let delay = Duration::from_millis(40);
     wan.inflict(&NetworkFault::Delay { a: side("x"), b: side("y"), delay }).unwrap();
-    let time = median(round_trips(p1, p3, 30).unwrap());
-    assert!((81.5..86.0).contains(&time), "{time}");
+    takes_ms(p1, p3, 30, 81.5..86.0);
     wan.heal();
-    let time = median(round_trips(p1, p3, 30).unwrap());
-    assert!((1.8..5.0).contains(&time), "{time}");
+    takes_ms(p1, p3, 30, 1.8..5.0);
 }
 
 #[test]
@@ -163,14 +200,24 @@ fn a_line_carries_what_it_can_and_no_more() {
     let address = SocketAddr::new(p3.address.into(), listener.local_addr().unwrap().port());
     let mut stream = p1.within(|| TcpStream::connect_timeout(&address, PATIENCE)).unwrap();
     let (mut receiver, _) = listener.accept().unwrap();
+    let began = Instant::now();
     thread::spawn(move || while stream.write_all(&[0; 10_000]).is_ok() {});
-    let (began, mut received) = (Instant::now(), 0);
+    let mbit =
+        |bytes: usize, since: Instant| bytes as f64 * 8.0 / 1e6 / since.elapsed().as_secs_f64();
+    let (mut in_all, mut carried) = (0, Vec::new());
     let mut buffer = [0; 10_000];
-    while began.elapsed() < Duration::from_secs(3) {
-        received += receiver.read(&mut buffer).unwrap();
+    // On a busy machine nobody may read for a while, and then it carries less.
+    while !carried.iter().any(|mbit| *mbit >= 2.0) {
+        assert!(carried.len() < ATTEMPTS, "{carried:?}");
+        let (since, mut received) = (Instant::now(), 0);
+        while since.elapsed() < Duration::from_secs(3) {
+            received += receiver.read(&mut buffer).unwrap();
+        }
+        carried.push(mbit(received, since));
+        in_all += received;
+        let most = mbit(in_all, began);
+        assert!(most < 4.1, "{most}");
     }
-    let mbit = received as f64 * 8.0 / 1e6 / began.elapsed().as_secs_f64();
-    assert!((2.0..4.1).contains(&mbit), "{mbit}");
 }
 
 #[test]

@@ -96,17 +96,20 @@ fn commands_run_on_hosts_and_faults_reach_them() {
     assert_eq!((text(&output).as_str(), output.status.code()), ("on p1\n", Some(7)));
     let output = emulator.run("exec", &["p9", "--", "true"]);
     assert!(text(&output).contains("there is no host `p9`; there are p1, p2"), "{}", text(&output));
-    // A neighbour that answers within a second or not, with nothing but a shell: TCP to a closed port.
-    let knock = ["p1", "--", "timeout", "2", "bash", "-c", "exec 3<>/dev/tcp/10.77.0.2/9"];
-    let refused = emulator.run("exec", &knock);
+    // A neighbour that answers within so many seconds or not, with nothing but a shell: TCP to a closed port.
+    let knock = |seconds: &str| {
+        let knock = ["p1", "--", "timeout", seconds, "bash", "-c", "exec 3<>/dev/tcp/10.77.0.2/9"];
+        emulator.run("exec", &knock)
+    };
+    let refused = knock("60");
     assert!(text(&refused).contains("refused"), "it answers: {}", text(&refused));
     let cut = emulator.run("fault", &["cut", "p1", "p2"]);
     assert_eq!(text(&cut), "changed: 2 directed links\n");
-    assert_eq!(emulator.run("exec", &knock).status.code(), Some(124), "nothing comes back");
+    assert_eq!(knock("2").status.code(), Some(124), "nothing comes back");
     let status = text(&emulator.run("status", &[]));
     assert!(status.contains("p1       p2") && status.contains("cut"), "{status}");
     assert_eq!(text(&emulator.run("fault", &["heal"])), "healed: 2 directed links\n");
-    assert!(text(&emulator.run("exec", &knock)).contains("refused"));
+    assert!(text(&knock("60")).contains("refused"));
     let wrong = emulator.run("fault", &["loss", "p1", "nowhere", "5%"]);
     assert!(text(&wrong).contains("`nowhere` names no host or site"), "{}", text(&wrong));
 }

@@ -22,7 +22,7 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use secured::Secured;
 
-const BOUND: Duration = Duration::from_secs(60);
+const BOUND: Duration = Duration::from_secs(120);
 
 /// Where Kafka is, and which sessions it grants.
 struct Broker {
@@ -43,8 +43,15 @@ impl Broker {
     }
 }
 
+/// On a busy host a broker may not answer in time: it is asked again.
 async fn open(config: KafkaConfig) -> KafkaLedger {
-    KafkaLedger::open(config).await.expect("it can be used")
+    let began = Instant::now();
+    loop {
+        match KafkaLedger::open(config.clone()).await {
+            Ok(ledger) => return ledger,
+            Err(error) => assert!(began.elapsed() < BOUND, "{error}"),
+        }
+    }
 }
 
 /// One server for everything.
@@ -58,7 +65,8 @@ async fn the_client_does_what_it_is_asked() {
         }
         Err(_) => {
             let secured = Secured::launch();
-            let broker = Broker { at: secured.plain(), session: Duration::from_secs(3) };
+            // Long for a busy host: lapses are not excused.
+            let broker = Broker { at: secured.plain(), session: Duration::from_secs(6) };
             everywhere(&broker).await;
             brokers_of_kafka_4_divide_by_themselves(&broker).await;
             for mechanism in secured::MECHANISMS {
@@ -234,7 +242,16 @@ async fn over_tls_with_a_password(broker: &Broker, secured: &Secured, mechanism:
         ("wrong", secured.authority(), "uthentication failed"),
         (secured::PASSWORD, stranger.authority.as_str(), "certificate verify failed"),
     ] {
-        let refused = KafkaLedger::open(with(password, authority)).await.unwrap_err().to_string();
+        let began = Instant::now();
+        let refused = loop {
+            let error = KafkaLedger::open(with(password, authority)).await.unwrap_err();
+            let refused = error.to_string();
+            // On a busy host the time for a handshake may be over before anyone is refused.
+            let is_late = matches!(error, LedgerError::Unreachable { .. });
+            if !is_late || refused.contains(expected) || began.elapsed() > BOUND {
+                break refused;
+            }
+        };
         assert!(refused.contains(expected) && !refused.contains("wrong"), "{refused}");
     }
 }

@@ -21,7 +21,7 @@ use rdkafka::config::ClientConfig;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tokio::time::sleep;
 
-const BOUND: Duration = Duration::from_secs(60);
+const BOUND: Duration = Duration::from_secs(120);
 
 /// A topic of its own for each test.
 fn config(brokers: &str, session: Duration) -> KafkaConfig {
@@ -32,8 +32,15 @@ fn config(brokers: &str, session: Duration) -> KafkaConfig {
     KafkaConfig::new(brokers, &topic, &topic, partitions).with_session(session)
 }
 
+/// On a busy host a broker may not answer in time: it is asked again.
 async fn open(config: KafkaConfig) -> KafkaLedger {
-    KafkaLedger::open(config).await.expect("it can be used")
+    let began = Instant::now();
+    loop {
+        match KafkaLedger::open(config.clone()).await {
+            Ok(ledger) => return ledger,
+            Err(error) => assert!(began.elapsed() < BOUND, "{error}"),
+        }
+    }
 }
 
 /// One server for everything that does not strike it.
@@ -49,14 +56,14 @@ async fn roles_on_a_tuned_kafka() {
     shows_what_is_promised(&open(config(&brokers, long)).await, BOUND).await;
     a_member_that_is_gone_is_replaced(&brokers, session).await;
     topics_are_checked(&brokers, session).await;
-    non_exclusive_roles_overlap(&brokers, session).await;
+    non_exclusive_roles_overlap(&brokers, long).await;
     what_is_fatal_ends_a_member_and_says_so(&brokers, session).await;
-    members_of_an_expanded_topic_do_not_lead_beside_each_other(&brokers, session).await;
-    what_leads_is_shown_without_claims(&brokers, session).await;
-    let ledger = open(config(&brokers, Duration::from_secs(3))).await;
+    members_of_an_expanded_topic_do_not_lead_beside_each_other(&brokers, long).await;
+    what_leads_is_shown_without_claims(&brokers, long).await;
+    let ledger = open(config(&brokers, long)).await;
     lapses_and_leads_again(&ledger, BOUND, async || {
         server.nodes()[0].freeze().expect("it is frozen");
-        sleep(Duration::from_millis(1600)).await;
+        sleep(Duration::from_millis(3200)).await;
         server.nodes()[0].resume().expect("it goes on");
     })
     .await;

@@ -16,6 +16,9 @@ use tokio::time::sleep;
 
 const BOUND: Duration = Duration::from_secs(120);
 
+/// Sessions that a busy host does not end: longer than it keeps any thread waiting.
+const LONG: Duration = Duration::from_secs(4);
+
 fn ledger(session: Duration, fetches: bool) -> MemoryLedger {
     let heartbeat = session / 6;
     let barrier = session * 2 + heartbeat * 4;
@@ -48,12 +51,12 @@ async fn members_divide_roles_and_take_over_from_each_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missed_deadline_fences_while_assigned_and_the_next_proof_leads_again() {
-    let ledger = ledger(Duration::from_millis(1500), false);
+    let ledger = ledger(Duration::from_secs(6), false);
     let interrupted = ledger.clone();
     lapses_and_leads_again(&ledger, BOUND, async || {
         let life = interrupted.members()[0];
         interrupted.cut(life, Side::Coordinator, true);
-        sleep(Duration::from_millis(800)).await;
+        sleep(Duration::from_millis(3200)).await;
         interrupted.cut(life, Side::Coordinator, false);
     })
     .await;
@@ -71,7 +74,7 @@ async fn the_end_is_bounded_though_the_ledger_hangs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_is_cut_off_stops_before_another_begins() {
-    let ledger = ledger(Duration::from_millis(300), false);
+    let ledger = ledger(LONG, false);
     let first = member(&ledger, Mode::Exclusive, 4);
     until("it leads", BOUND, || first.owned().len() == 4).await;
     let life = ledger.members()[0];
@@ -92,7 +95,7 @@ async fn a_member_that_is_cut_off_stops_before_another_begins() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn work_under_way_holds_a_role_until_it_ends() {
-    let ledger = ledger(Duration::from_millis(300), false);
+    let ledger = ledger(LONG, false);
     let first = member(&ledger, Mode::Exclusive, 4);
     until("it leads", BOUND, || first.owned().len() == 4).await;
     let work: Vec<_> = (0..4).filter_map(|role| first.begin(RoleId::new(role))).collect();
@@ -150,7 +153,7 @@ async fn a_ledger_that_is_down_for_a_while_loses_leaders_only_for_that_while() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn groups_share_a_ledger_and_disjoint_ones_lead_every_role_twice() {
-    let one = ledger(Duration::from_millis(400), true);
+    let one = ledger(LONG, true);
     let other = one.with_group(GroupId(1));
     let members = [member(&one, Mode::NonExclusive, 8), member(&other, Mode::NonExclusive, 8)];
     until("each group leads everything", BOUND, || {
@@ -159,23 +162,29 @@ async fn groups_share_a_ledger_and_disjoint_ones_lead_every_role_twice() {
     .await;
     // An hour's step of the ledger's calendar changes nothing for longer than a threshold.
     one.step_clock(-3_600_000_000_000);
-    sleep(Duration::from_millis(1500)).await;
-    assert!(members.iter().all(|member| member.owned().len() == 8));
+    sleep(LONG * 4).await;
+    // A busy host may cost a lead at any moment, but not for an hour.
+    until("each group leads everything still", BOUND, || {
+        members.iter().all(|member| member.owned().len() == 8)
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_roles_are_all_led_and_each_can_be_asked_for() {
-    let ledger = ledger(Duration::from_secs(2), false);
+    let ledger = ledger(LONG, false);
     let only = member(&ledger, Mode::Exclusive, 10_000);
-    until("it leads", BOUND, || only.owned().len() == 10_000).await;
-    assert!((0..10_000).all(|role| only.is_leader(RoleId::new(role))));
+    until("it leads, and each can be asked for", BOUND, || {
+        only.owned().len() == 10_000 && (0..10_000).all(|role| only.is_leader(RoleId::new(role)))
+    })
+    .await;
     assert_eq!(ledger.grants().partitions.get(), 4);
 }
 
 /// The handle of every engine, on a role.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_role_is_an_election_like_any_other() {
-    let ledger = ledger(Duration::from_millis(300), false);
+    let ledger = ledger(LONG, false);
     let roles = [member(&ledger, Mode::Exclusive, 4), member(&ledger, Mode::Exclusive, 4)];
     let elections = [roles[0].election(RoleId::new(1)), roles[1].election(RoleId::new(1))];
     let mandate = |one: usize| elections[one].state().borrow().mandate().cloned();
@@ -235,14 +244,14 @@ async fn never_both(first: &LedgerRoles, second: &LedgerRoles, lasting: Duration
 
 #[tokio::test(flavor = "multi_thread")]
 async fn members_with_different_numbers_of_roles_never_own_a_key_both_and_the_newcomer_says_why() {
-    let ledger = ledger(Duration::from_millis(300), false);
+    let ledger = ledger(LONG, false);
     let first = member(&ledger, Mode::Exclusive, 4);
     until("it leads", BOUND, || first.owned().len() == 4).await;
     let second = member(&ledger, Mode::Exclusive, 6);
     until("the newcomer says why", BOUND, || second.standing().disagrees_with.is_some()).await;
     let theirs = second.standing().disagrees_with.unwrap();
     assert_eq!((theirs.roles, second.standing().agreement.roles), (4, 6));
-    never_both(&first, &second, Duration::from_secs(2)).await;
+    never_both(&first, &second, LONG * 4).await;
     until("the first leads everything again", BOUND, || first.owned().len() == 4).await;
     assert!(second.owned().is_empty() && first.standing().disagrees_with.is_none());
     // A change of all of them: when the last of the old layout is gone, the new one leads.
@@ -254,12 +263,12 @@ async fn members_with_different_numbers_of_roles_never_own_a_key_both_and_the_ne
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_of_an_expanded_ledger_does_not_lead_beside_those_that_count_fewer_partitions() {
-    let ledger = ledger(Duration::from_millis(300), false);
+    let ledger = ledger(LONG, false);
     let first = member(&Fewer(ledger.clone()), Mode::Exclusive, 4);
     until("it leads", BOUND, || first.owned().len() == 4).await;
     let second = member(&ledger, Mode::Exclusive, 4);
     until("the newcomer says why", BOUND, || second.standing().disagrees_with.is_some()).await;
-    never_both(&first, &second, Duration::from_secs(2)).await;
+    never_both(&first, &second, LONG * 4).await;
     assert!(second.owned().is_empty());
     first.shutdown().await;
     until("the second leads", BOUND, || second.owned().len() == 4).await;
@@ -268,13 +277,13 @@ async fn a_member_of_an_expanded_ledger_does_not_lead_beside_those_that_count_fe
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exclusive_member_does_not_lead_beside_a_non_exclusive_one() {
-    let ledger = ledger(Duration::from_millis(300), true);
+    let ledger = ledger(LONG, true);
     let first = member(&ledger, Mode::NonExclusive, 4);
     until("it leads", BOUND, || first.owned().len() == 4).await;
     let second = member(&ledger, Mode::Exclusive, 4);
     until("the newcomer says why", BOUND, || second.standing().disagrees_with.is_some()).await;
     assert_eq!(second.standing().disagrees_with.unwrap().mode, Mode::NonExclusive);
-    never_both(&first, &second, Duration::from_secs(1)).await;
+    never_both(&first, &second, LONG * 4).await;
     first.shutdown().await;
     until("the second leads", BOUND, || second.owned().len() == 4).await;
     second.shutdown().await;

@@ -5,6 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal};
+
+use crate::processes;
+
 /// A bound is for what hangs, not for speed: tests share two cores with servers, browsers and each other.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -36,6 +40,23 @@ impl Drop for Running {
     }
 }
 
+/// Stops a process (SIGSTOP), and waits until it has stopped: on a busy machine its threads run on for up to some ten milliseconds after the
+/// signal was sent, which is time enough to acknowledge a write.
+///
+/// # Panics
+///
+/// If it does not stop.
+pub fn pause(process: &Child) {
+    let process = [Pid::from_child(process)];
+    processes::signal(&process, Signal::STOP);
+    within(PATIENCE, "the process has stopped", || processes::have_stopped(&process).then_some(()));
+}
+
+/// Lets a process go on that was stopped (SIGCONT).
+pub fn resume(process: &Child) {
+    processes::signal(&[Pid::from_child(process)], Signal::CONT);
+}
+
 /// How many processes work below a directory, as they see it.
 pub fn processes_in(directory: &str) -> usize {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -51,4 +72,37 @@ pub fn turn() -> MutexGuard<'static, ()> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let lane = NEXT.fetch_add(1, Ordering::Relaxed) % LANES.len();
     LANES[lane].lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// After the signal alone, about a quarter of such processes still write.
+    #[test]
+    fn a_paused_process_does_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let busy =
+            || Running(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
+        let _busy = [busy(), busy(), busy(), busy()];
+        let file = directory.path().join("written");
+        let script = "import os, sys, threading, time\n\
+                      file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n\
+                      def write():\n  while True: os.write(file, b'x'); time.sleep(0.0002)\n\
+                      for _ in range(8): threading.Thread(target=write).start()";
+        let mut command = Command::new("python3");
+        let writing = Running(command.args(["-c", script]).arg(&file).spawn().unwrap());
+        let written = || std::fs::metadata(&file).map_or(0, |file| file.len());
+        for _ in 0..20 {
+            let before = written();
+            within(PATIENCE, "it writes", || (written() > before).then_some(()));
+            pause(&writing.0);
+            let paused = written();
+            std::thread::sleep(Duration::from_millis(30));
+            assert_eq!(written(), paused);
+            resume(&writing.0);
+        }
+    }
 }

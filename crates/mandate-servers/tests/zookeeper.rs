@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clients::{Traces, hangs, owner_is_killed};
 use mandate_servers::Server;
+use mandate_servers::testing::{PATIENCE, within};
 use mandate_servers::zookeeper::{ZooKeeper, ZooKeeperConfig};
 
 fn launched() -> ZooKeeper {
@@ -32,7 +33,9 @@ fn a_frozen_server_says_nothing_and_then_goes_on() {
     server.freeze().expect("it is frozen");
     assert!(hangs(server.port(), b"srvr"), "a frozen server answered");
     server.resume().expect("it goes on");
-    assert!(server.word("srvr").is_some_and(|answer| answer.contains("standalone")));
+    within(PATIENCE, "it answers again", || {
+        server.word("srvr").filter(|answer| answer.contains("standalone"))
+    });
     let traces = Traces::of(&server);
     drop(server);
     traces.gone();

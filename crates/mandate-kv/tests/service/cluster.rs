@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use mandate_kv::{Identity, KvClient, KvStatus};
 use mandate_proto::identity::MemberId;
+use mandate_servers::testing;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -21,6 +22,9 @@ pub(crate) const UNDIRECTED: [&str; 4] = ["--preference", "never", "--patience",
 
 /// For what hangs.
 pub(crate) const BOUND: Duration = Duration::from_secs(90);
+
+/// How often is tried what a busy machine may get in the way of.
+pub(crate) const ATTEMPTS: u32 = 10;
 
 /// One cluster at a time: they are there to be struck, not to be starved by each other.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -187,8 +191,19 @@ impl Cluster {
         self.spawn(id, &[]);
     }
 
-    pub(crate) fn signal(&self, id: MemberId, signal: Signal) {
-        kill_process(Pid::from_child(&self.running[&id].process), signal).unwrap();
+    /// Stops a member where it is. When this returns, it does nothing any more.
+    pub(crate) fn pause(&self, id: MemberId) {
+        testing::pause(&self.running[&id].process);
+    }
+
+    /// Lets it go on.
+    pub(crate) fn resume(&self, id: MemberId) {
+        testing::resume(&self.running[&id].process);
+    }
+
+    /// Asks it to end (SIGTERM).
+    pub(crate) fn terminate(&self, id: MemberId) {
+        kill_process(Pid::from_child(&self.running[&id].process), Signal::TERM).unwrap();
     }
 
     pub(crate) fn members(&self) -> impl Iterator<Item = MemberId> + use<> {
@@ -217,6 +232,33 @@ impl Cluster {
         .await
     }
 
+    /// Has leadership moved to the next member; who leads then. Tried again where a busy machine made the group elect meanwhile.
+    pub(crate) async fn move_on(&self) -> MemberId {
+        let began = Instant::now();
+        loop {
+            let leader = self.settled().await;
+            let next = p(leader.get() % self.addresses.len() as u32 + 1);
+            let asked = self.client(leader, BOUND).transfer(leader, next).await;
+            if asked.is_ok() && self.settled().await == next {
+                return next;
+            }
+            assert!(began.elapsed() < BOUND, "leadership does not move to {next}: {asked:?}");
+        }
+    }
+
+    /// Has leadership moved to a member, if it does not lead already. Tried again likewise.
+    pub(crate) async fn move_to(&self, to: MemberId) {
+        let began = Instant::now();
+        loop {
+            let leader = self.settled().await;
+            if leader == to {
+                return;
+            }
+            let asked = self.client(leader, BOUND).transfer(leader, to).await;
+            assert!(began.elapsed() < BOUND, "leadership does not move to {to}: {asked:?}");
+        }
+    }
+
     /// Waits until a member leads Raft, whether or not anyone directs it, and says who.
     pub(crate) async fn led(&self) -> MemberId {
         p(self.leader().await.member)
@@ -236,6 +278,14 @@ impl Cluster {
         let with_a_log = statuses.values().filter(|status| status.last_index.is_some()).count();
         let is_made = with_a_log * 2 > self.addresses.len();
         statuses.values().find(|status| is_made && status.leads)
+    }
+
+    /// Writes with a client that gives up early, until that is done.
+    pub(crate) async fn put(&self, client: &mut KvClient, value: &str) {
+        let began = Instant::now();
+        while let Err(error) = client.put("key", value.to_owned()).await {
+            assert!(began.elapsed() < BOUND, "{error}");
+        }
     }
 
     /// Waits until something holds of the members that answer.

@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use mandate_kv::{KvClient, RequestError};
-use rustix::process::Signal;
 use tokio::task::JoinHandle;
 
-use crate::cluster::{BOUND, Cluster, p};
+use crate::cluster::{ATTEMPTS, BOUND, Cluster, p};
 
 /// What nobody writes: to look for it finds a loss.
 const NEVER: u64 = u64::MAX;
@@ -143,7 +142,15 @@ async fn no_acknowledged_write_is_lost_when_all_are_killed_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_is_not_forced_to_disk_is_found_out() {
-    assert_ne!(all_at_once(&["--mutant", "unforced-log"]).await, 0);
+    let mut lost = 0;
+    // What was not forced may be on disk by chance, if a vote was written after it.
+    for _ in 0..ATTEMPTS {
+        lost = lost.max(all_at_once(&["--mutant", "unforced-log"]).await);
+        if lost > 0 {
+            break;
+        }
+    }
+    assert_ne!(lost, 0);
 }
 
 /// Writes while both others are stopped: how many writes the leader acknowledges.
@@ -152,10 +159,10 @@ async fn alone(extra: &[&str]) -> usize {
     let leader = cluster.settled().await;
     let mut client = cluster.client(leader, Duration::from_millis(300));
     for number in 0..50 {
-        client.put("key", format!("{number}").into_bytes()).await.unwrap();
+        cluster.put(&mut client, &number.to_string()).await;
     }
     let others = cluster.members().filter(|id| *id != leader);
-    others.for_each(|id| cluster.signal(id, Signal::STOP));
+    others.for_each(|id| cluster.pause(id));
     let mut acknowledged = 0;
     for number in 0..3 {
         let written = client.put("key", format!("alone {number}").into_bytes()).await;
@@ -171,5 +178,13 @@ async fn nothing_is_acknowledged_that_no_follower_has() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_trusts_what_it_has_sent_is_found_out() {
-    assert_ne!(alone(&["--mutant", "unheard-followers"]).await, 0);
+    let mut acknowledged = 0;
+    // On a busy machine it may lose its mandate, or its disk be slow, before it has acknowledged anything.
+    for _ in 0..ATTEMPTS {
+        acknowledged = acknowledged.max(alone(&["--mutant", "unheard-followers"]).await);
+        if acknowledged > 0 {
+            break;
+        }
+    }
+    assert_ne!(acknowledged, 0);
 }

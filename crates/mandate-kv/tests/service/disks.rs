@@ -3,8 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::process::Signal;
-
 use crate::cluster::{BOUND, Cluster, p};
 
 /// Ten writes are acknowledged by two of three members. One of the two loses its log, the other is down, the third
@@ -62,14 +60,7 @@ async fn a_leader_whose_disk_is_full_ends_and_another_is_elected() {
     cluster.kill(p(3));
     cluster.settled().await;
     cluster.restart_with_a_disk_of(p(3), 12 << 10);
-    let leader = cluster.settled().await;
-    if leader != p(3) {
-        let asked = cluster.client(leader, Duration::from_secs(5));
-        while asked.transfer(leader, p(3)).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-    assert_eq!(cluster.settled().await, p(3));
+    cluster.move_to(p(3)).await;
     let writing = tokio::spawn({
         let mut client = cluster.client(p(1), BOUND);
         async move {
@@ -152,7 +143,7 @@ async fn a_member_without_its_snapshot_refuses_to_start() {
     for _ in 0..400 {
         client.put("key", &b"value"[..]).await.unwrap();
     }
-    cluster.signal(p(1), Signal::TERM);
+    cluster.terminate(p(1));
     assert!(cluster.ends(p(1)).await);
     std::fs::remove_file(found(&snapshots, "snapshot").unwrap()).unwrap();
     let complaint = cluster.try_restart(p(1)).unwrap_err();

@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
-
 use crate::cluster::{Cluster, p};
 use crate::moves::Pulse;
 
@@ -48,7 +46,7 @@ async fn figures_of_the_interim() {
         // Clients first: links of the election give a member up that is silent for 3 s.
         let clients: Vec<_> =
             (0..WRITERS).map(|_| cluster.client(leader, Duration::from_secs(10))).collect();
-        cluster.signal(p(5), Signal::STOP);
+        cluster.pause(p(5));
         let stopped = Instant::now();
         let writing = clients.into_iter().enumerate().map(|(writer, mut client)| {
             tokio::spawn(async move {
@@ -62,7 +60,7 @@ async fn figures_of_the_interim() {
         }
         let rate = lag as f64 / stopped.elapsed().as_secs_f64();
         // It wakes up in the moment in which the leader dies.
-        cluster.signal(p(5), Signal::CONT);
+        cluster.resume(p(5));
         cluster.kill(leader);
         let killed = Instant::now();
         let mut client = cluster.client(p(1), Duration::from_secs(20));

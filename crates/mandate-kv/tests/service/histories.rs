@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use mandate_kv::linearizable::NotLinearizable;
 use mandate_kv::witness::Witnesses;
-use rustix::process::Signal;
 
-use crate::cluster::{Cluster, UNDIRECTED, p};
+use crate::cluster::{ATTEMPTS, Cluster, UNDIRECTED, p};
 
 /// Strikes members while clients watch, and says what they saw: how many operations, and whether it can have happened.
 async fn judge(
@@ -39,10 +38,7 @@ async fn restart_the_leader_at_once(cluster: &mut Cluster) {
 async fn strike(cluster: &mut Cluster) {
     let pause = || tokio::time::sleep(Duration::from_millis(300));
     for round in 0..2 {
-        let leader = cluster.settled().await;
-        let next = p(leader.get() % 3 + 1);
-        let moved = cluster.client(leader, Duration::from_secs(2)).transfer(leader, next).await;
-        moved.unwrap();
+        cluster.move_on().await;
         pause().await;
         let leader = cluster.settled().await;
         cluster.kill(leader);
@@ -50,14 +46,14 @@ async fn strike(cluster: &mut Cluster) {
         cluster.restart(leader);
         let leader = cluster.settled().await;
         // The old leader wakes up when another leads, and believes for a moment that it still does.
-        cluster.signal(leader, Signal::STOP);
+        cluster.pause(leader);
         tokio::time::sleep(Duration::from_millis(1500)).await;
-        cluster.signal(leader, Signal::CONT);
+        cluster.resume(leader);
         let follower = cluster.members().find(|id| *id != leader).unwrap();
         if round == 0 {
-            cluster.signal(follower, Signal::STOP);
+            cluster.pause(follower);
             pause().await;
-            cluster.signal(follower, Signal::CONT);
+            cluster.resume(follower);
         }
     }
     cluster.settled().await;
@@ -65,17 +61,29 @@ async fn strike(cluster: &mut Cluster) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_clients_see_under_kills_pauses_and_moves_is_linearizable() {
-    let (operations, judged) = judge(&[], strike).await;
-    assert!(operations > 300, "only {operations} operations");
-    judged.unwrap();
+    let mut operations = 0;
+    // On a busy machine clients do not come to so many in one run.
+    for _ in 0..ATTEMPTS {
+        let (more, judged) = judge(&[], strike).await;
+        judged.unwrap();
+        operations += more;
+        if operations > 300 {
+            return;
+        }
+    }
+    panic!("only {operations} operations");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_from_whoever_is_asked_are_found_out() {
-    // No strike is needed: a follower always knows a little less.
-    let wait = async |_: &mut Cluster| tokio::time::sleep(Duration::from_secs(1)).await;
-    let (_, judged) = judge(&["--mutant", "stale-reads"], wait).await;
-    judged.unwrap_err();
+    // No strike is needed: a follower always knows a little less. On a busy machine clients may do nothing in a second.
+    for _ in 0..ATTEMPTS {
+        let wait = async |_: &mut Cluster| tokio::time::sleep(Duration::from_secs(1)).await;
+        if judge(&["--mutant", "stale-reads"], wait).await.1.is_err() {
+            return;
+        }
+    }
+    panic!("they are not found out");
 }
 
 #[tokio::test(flavor = "multi_thread")]

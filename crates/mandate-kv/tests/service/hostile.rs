@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::cluster::{Cluster, p};
+use crate::cluster::{BOUND, Cluster, p};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_bytes_end_their_connection_and_nothing_else() {
@@ -28,10 +28,10 @@ async fn bad_bytes_end_their_connection_and_nothing_else() {
         let _ = stream.read_to_end(&mut answered);
         assert!(matches!(answered[..], [] | [21, ..]), "{answered:?}");
     }
-    let mut client = cluster.client(leader, Duration::from_secs(10));
+    let mut client = cluster.client(leader, BOUND);
     client.put("k", &b"v"[..]).await.unwrap();
     let other = p(leader.get() % 3 + 1);
-    let mut client = cluster.client(other, Duration::from_secs(10));
+    let mut client = cluster.client(other, BOUND);
     assert_eq!(client.get("k").await.unwrap().as_deref(), Some(&b"v"[..]));
     let long = client.put("x".repeat(2000), &b"v"[..]).await.unwrap_err().to_string();
     assert!(long.contains("a key has at most 1024 bytes, not 2000"), "{long}");

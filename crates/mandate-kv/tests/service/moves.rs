@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use mandate_kv::{KvClient, KvStatus};
 use tokio::task::JoinHandle;
 
-use crate::cluster::{Cluster, UNDIRECTED, p};
+use crate::cluster::{ATTEMPTS, BOUND, Cluster, UNDIRECTED, p};
 
 /// Writes one after the other until told to stop: the longest time between two answers since the last question, in
 /// answer to each.
@@ -51,20 +51,17 @@ impl Pulse {
 #[tokio::test(flavor = "multi_thread")]
 async fn writes_are_delayed_and_not_failed_when_leadership_moves() {
     let cluster = Cluster::start(3, &[]);
-    let mut leader = cluster.settled().await;
-    let pulse = Pulse::start(cluster.client(p(1), Duration::from_secs(10)));
-    let mut gaps = Vec::new();
-    for _ in 0..6 {
-        let next = p(leader.get() % 3 + 1);
-        let asked = cluster.client(leader, Duration::from_secs(2)).transfer(leader, next).await;
-        asked.unwrap();
-        leader = cluster.settled().await;
-        assert_eq!(leader, next);
+    cluster.settled().await;
+    let pulse = Pulse::start(cluster.client(p(1), BOUND));
+    // Raft's lease alone is a second: it is released, not waited for. A busy machine may delay a move for as long, but not each.
+    let is_released = |gap: &Duration| *gap < Duration::from_millis(900);
+    let (began, mut gaps) = (Instant::now(), Vec::new());
+    while gaps.len() < 6 || !gaps.iter().any(is_released) {
+        assert!(began.elapsed() < 2 * BOUND, "{gaps:?}");
+        cluster.move_on().await;
         gaps.push(pulse.longest().await);
     }
     pulse.stop().await;
-    // Raft's lease alone is a second: it is released, not waited for. A busy machine may delay a move for as long, but hardly all.
-    assert!(gaps.iter().any(|gap| *gap < Duration::from_millis(900)), "{gaps:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,16 +70,22 @@ async fn an_interim_serves_until_the_winner_has_caught_up() {
     let args = ["--snapshot-every", "200", "--keep-entries", "10"];
     let mut cluster = Cluster::start(3, &args);
     cluster.settled().await;
-    let mut client = cluster.client(p(1), Duration::from_secs(10));
-    cluster.kill(p(3));
-    for number in 0..500 {
-        client.put(format!("{number}"), vec![7; 1000]).await.unwrap();
+    let mut client = cluster.client(p(1), BOUND);
+    let mut leader = p(3);
+    // On a busy machine the leader may be missed just then, and p3 be elected: once more. Whatever moves leadership does so each time.
+    for _ in 0..ATTEMPTS {
+        cluster.kill(p(3));
+        for number in 0..500 {
+            client.put(format!("{number}"), vec![7; 1000]).await.unwrap();
+        }
+        cluster.restart(p(3));
+        leader = cluster.settled().await;
+        if leader != p(3) {
+            break;
+        }
     }
-    cluster.restart(p(3));
-    let leader = cluster.settled().await;
     assert_ne!(leader, p(3), "it is not moved to, it just came back");
-    cluster.client(leader, Duration::from_secs(2)).transfer(leader, p(3)).await.unwrap();
-    assert_eq!(cluster.settled().await, p(3));
+    cluster.move_to(p(3)).await;
     assert_eq!(client.get("499").await.unwrap().map(|value| value.len()), Some(1000));
 }
 
@@ -98,7 +101,7 @@ async fn raft_elects_by_itself_when_nobody_directs_it() {
     let leader = cluster.led().await;
     cluster.kill(leader);
     assert_ne!(cluster.led().await, leader);
-    cluster.client(p(1), Duration::from_secs(10)).put("k", &b"v"[..]).await.unwrap();
+    cluster.client(p(1), BOUND).put("k", &b"v"[..]).await.unwrap();
 }
 
 /// Kills a leader and starts it again before Raft elects another: Raft's term before, and in which somebody leads then.
@@ -114,6 +117,14 @@ async fn terms_around_a_restart(extra: &[&str]) -> (u64, u64) {
 async fn who_was_restarted_leads_only_after_an_election() {
     let (before, after) = terms_around_a_restart(&[]).await;
     assert!(after > before, "{after} after {before}");
-    let (before, after) = terms_around_a_restart(&["--mutant", "restored-leaders"]).await;
-    assert_eq!(after, before, "openraft's way, put back");
+    // On a busy machine another may be elected before it is back: once more.
+    let mut terms = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let (before, after) = terms_around_a_restart(&["--mutant", "restored-leaders"]).await;
+        if after == before {
+            return;
+        }
+        terms.push((before, after));
+    }
+    panic!("openraft's way, put back, is not found: {terms:?}");
 }

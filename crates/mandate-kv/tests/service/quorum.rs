@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use rustix::process::Signal;
-
 use crate::cluster::{Cluster, p};
 
 /// Clients offer 240 MB while both followers are stopped. openraft's leader goes on appending; the service does not.
@@ -14,12 +12,18 @@ async fn a_leader_without_a_quorum_refuses_writes_instead_of_hoarding_them() {
     let mut clients: Vec<_> =
         (0..60).map(|_| cluster.client(leader, Duration::from_millis(1500))).collect();
     for client in &mut clients {
-        client.put("key", &b"value"[..]).await.unwrap();
+        cluster.put(client, "value").await;
     }
     let others: Vec<_> = cluster.members().filter(|id| *id != leader).collect();
-    others.iter().for_each(|id| cluster.signal(*id, Signal::STOP));
-    let mut reasons = Vec::new();
-    for _ in 0..4 {
+    others.iter().for_each(|id| cluster.pause(*id));
+    let mut reasons: Vec<String> = Vec::new();
+    let refused =
+        |reasons: &[String]| reasons.iter().filter(|reason| reason.contains("quorum")).count();
+    // On a busy machine a refusal may come too late for its client.
+    for round in 0..40 {
+        if round >= 4 && refused(&reasons) > 60 {
+            break;
+        }
         let writing = clients.into_iter().enumerate().map(|(number, mut client)| {
             tokio::spawn(async move {
                 let written = client.put(format!("{number}"), vec![7; 1 << 20]).await;
@@ -34,11 +38,11 @@ async fn a_leader_without_a_quorum_refuses_writes_instead_of_hoarding_them() {
         }
         clients = back;
     }
-    let refused = reasons.iter().filter(|reason| reason.contains("quorum")).count();
+    let refused = refused(&reasons);
     assert!(refused > 60, "{refused} of {}: {reasons:?}", reasons.len());
     let log = std::fs::metadata(cluster.data(leader).join("log.redb")).unwrap().len();
     assert!(log < 200 << 20, "the log has {log} bytes");
-    others.iter().for_each(|id| cluster.signal(*id, Signal::CONT));
+    others.iter().for_each(|id| cluster.resume(*id));
     let leader = cluster.settled().await;
     cluster.client(p(leader.get()), Duration::from_secs(60)).put("k", &b"v"[..]).await.unwrap();
 }

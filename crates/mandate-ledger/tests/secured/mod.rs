@@ -17,7 +17,7 @@ pub(crate) const PASSWORD: &str = "a-password";
 pub(crate) const MECHANISMS: [&str; 2] = ["PLAIN", "SCRAM-SHA-512"];
 
 /// How long a session lasts in the consumer protocol, where the broker decides.
-pub(crate) const CONSUMER_SESSION: Duration = Duration::from_secs(2);
+pub(crate) const CONSUMER_SESSION: Duration = Duration::from_secs(6);
 
 pub(crate) struct Secured {
     server: Kafka,

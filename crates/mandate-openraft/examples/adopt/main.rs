@@ -148,7 +148,7 @@ pub(crate) async fn led_by(
     wanted: Option<u64>,
 ) -> Result<u64, Box<dyn Error>> {
     let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(30) {
+    while began.elapsed() < Duration::from_secs(120) {
         let leads = |(id, member): (&u64, &Member)| member.driver.report().leads.map(|_| *id);
         let settled = |id: &u64| {
             let elected = members[id].peer.election().state().borrow().mandate().is_some();
@@ -179,7 +179,7 @@ fn setups(directory: &Path) -> Result<Vec<(u32, PeerSetup)>, Box<dyn Error>> {
         let chain = params.signed_by(&key, &issuer)?.pem();
         let key = key.serialize_pem();
         let members = (1..=3).map(MemberId::new);
-        let times = (Duration::from_millis(50), Duration::from_millis(500));
+        let times = (Duration::from_millis(100), Duration::from_secs(2));
         let config = ElectionConfig::new(MemberId::new(*id), members, times.0, times.1)?;
         let others = addresses.iter().filter(|(other, _)| *other != id);
         setups.push((

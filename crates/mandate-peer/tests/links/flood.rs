@@ -7,10 +7,12 @@ use std::time::Duration;
 use mandate_peer::links::LinkEvent;
 use quinn::Endpoint;
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::authority::Authority;
-use crate::group::{Member, PATIENCE, assert_unharmed, config, local, name, pair, start};
+use crate::group::{
+    Member, PATIENCE, assert_unharmed, config, local, most_within, name, pair, start,
+};
 use crate::raw;
 
 /// Another address of this host.
@@ -32,7 +34,7 @@ async fn members_do_not_mind(
 ) {
     // Whatever comes of it, no restart of a member may take longer because of it.
     let mut one = start(config(authority, 1, &[(3, three.links.local_addr())])).await;
-    timeout(PATIENCE / 2, one.until_up(3)).await.expect("it was kept out");
+    timeout(PATIENCE, one.until_up(3)).await.expect("it was kept out");
     three.until_up(1).await;
     let opened = flood.await.unwrap();
     assert!(opened >= MANY, "{opened}");
@@ -128,17 +130,18 @@ async fn a_host_that_proves_its_address_gets_its_share_and_no_more() {
     let client = raw::client(&authority, Some(&papers));
     let endpoint = Endpoint::client(SocketAddr::from((STRANGER, 0))).unwrap();
     // They are who they say, but do not greet.
-    let mut silent = Vec::new();
+    let (mut silent, began) = (Vec::new(), Instant::now());
     for _ in 0..60 {
         let connecting = endpoint.connect_with(client.clone(), to, &name(3)).unwrap();
         silent.push(timeout(PATIENCE, connecting).await.expect("no answer"));
     }
     let connected = silent.iter().filter(|connection| connection.is_ok()).count();
-    assert!((1..=16).contains(&connected), "{connected} at a time");
+    let most = most_within(began.elapsed());
+    assert!((1..=most).contains(&connected), "{connected}, of {most} at most");
     let (_, address, _) = three.refusal().await;
     assert_eq!(address.ip(), IpAddr::from(STRANGER));
     let mut one = start(config(&authority, 1, &[(3, to)])).await;
-    timeout(PATIENCE / 3, one.until_up(3)).await.expect("it was kept out");
+    timeout(PATIENCE, one.until_up(3)).await.expect("it was kept out");
     three.until_up(1).await;
     assert_unharmed(&mut two, &mut three).await;
 }

@@ -9,6 +9,9 @@ use crate::authority::Authority;
 use crate::group::{Member, PATIENCE, config, id, local, pair, start};
 use crate::relay::Relay;
 
+/// Closing waits so long for a silent other side: if it takes less, an answer ended it.
+const LIMIT: Duration = Duration::from_secs(1);
+
 /// Says many things, the last of them just before it closes; how long that took.
 async fn speak_and_close(two: &Member, words: u8) -> Duration {
     for word in 0..words {
@@ -43,14 +46,16 @@ async fn what_is_said_last_arrives_over_a_way_of_a_fifth_of_a_second() {
 #[tokio::test(flavor = "multi_thread")]
 async fn on_one_host_it_takes_a_moment() {
     let mut fastest = Duration::MAX;
-    for _ in 0..5 {
+    // On a busy host not every time.
+    let mut rounds = 0;
+    while rounds < 5 || (fastest >= LIMIT && rounds < 30) {
+        rounds += 1;
         let (two, mut three) = pair(&Authority::new(), &[]).await;
         fastest = fastest.min(speak_and_close(&two, 100).await);
         hears_everything(&mut three, 100).await;
     }
     println!("closed after {fastest:?}");
-    // Less than closing waits for a silent other side: the answer ended it.
-    assert!(fastest < Duration::from_secs(1), "the fastest of five took {fastest:?}");
+    assert!(fastest < LIMIT, "the fastest of {rounds} took {fastest:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

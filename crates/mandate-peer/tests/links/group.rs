@@ -96,6 +96,11 @@ pub(crate) async fn start_when_free(config: LinksConfig) -> Member {
     }
 }
 
+/// How many connections of one host that never greet may have been taken by then: 16 at a time, each for five seconds.
+pub(crate) fn most_within(elapsed: Duration) -> usize {
+    16 * (1 + elapsed.as_secs() as usize / 5)
+}
+
 /// Two members, p2 and p3, with a link between them. They expect p1, and others of the test.
 pub(crate) async fn pair(authority: &Authority, others: &[u32]) -> (Member, Member) {
     let nowhere = local(1);

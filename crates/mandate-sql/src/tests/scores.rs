@@ -6,7 +6,7 @@ use mandate_proto::identity::MemberId;
 use mandate_proto::registers::{Config, Statement};
 use mandate_proto::score::{MAX_COMPONENTS, Score};
 
-use super::{DatabaseAnswer, Table, Term, addresses};
+use super::{DatabaseAnswer, Table, Term, addresses, opened};
 use crate::database::Database;
 use crate::{Setup, Sql};
 
@@ -38,7 +38,7 @@ async fn a_member_leads_by_every_oracle_on_every_database_before_it_was_told_a_f
         for oracle in ["constant", "requests", "history", "application", "history,application"] {
             let config = Config::new(MemberId::new(1), Duration::from_millis(500)).unwrap();
             let config = config.with_oracle(oracle.parse().unwrap());
-            let database = Database::open(&address, config.round()).await.unwrap();
+            let database = opened(&address, config.round()).await;
             let (group, label) = (oracle.replace(',', "-"), "one".into());
             let member = Sql::start(&database, Setup { group, label, config }).unwrap();
             let led = tokio::time::timeout(Duration::from_secs(120), member.election().led());

@@ -34,6 +34,12 @@ fn three_members_elect_and_survive_the_death_of_their_leader() {
     let follower = if leader == 1 { 2 } else { 1 };
     let status = text(&group.ask(follower, &["status"]));
     assert!(status.contains(&format!("p{follower} of test follows p{leader}")), "{status}");
+    // Only the leader can give leadership up; another member says who that is.
+    let to = format!("p{follower}");
+    for words in [&["resign"][..], &["transfer", &to]] {
+        let refused = text(&group.ask(follower, words));
+        assert!(refused.contains(&format!("p{leader} does, in term")), "{words:?}: {refused}");
+    }
 
     group.kill(leader);
     let next = group.leader_except(&[leader]);
@@ -245,7 +251,7 @@ fn leadership_is_handed_over_on_request() {
     group.leader_except(&[next]);
 }
 
-/// Leadership moves to whoever serves better, and every member can say who asked for it and what everyone was worth.
+/// Leadership moves to the member that serves better, and every member can say who asked for it and what everyone was worth.
 #[test]
 fn a_move_by_score_is_explained_with_candidates_at_the_new_leader_and_at_another_member() {
     let moves =
@@ -382,7 +388,7 @@ fn a_start_that_cannot_be_says_what_to_do() {
 fn the_lightest_protocol_names_a_leader_and_measures_its_link() {
     let mut group = Group::new(3, "guarantee = 'overlap'");
     group.start_all();
-    // In the first moments, whoever all agree on may yet give way to one that has led for longer.
+    // In the first moments, the member that all agree on may yet give way to one that has led for longer.
     let (leader, follower, measured) =
         within(Duration::from_secs(30), "the link is measured", || {
             let leader = agreed(&group, 0);
@@ -408,7 +414,7 @@ fn the_lightest_protocol_names_a_leader_and_measures_its_link() {
     agreed(&group, next);
     group.start(next);
     agreed(&group, 0);
-    // Whoever follows watches its leader; who leads in the end is open.
+    // A follower watches its leader; who leads in the end is open.
     within(Duration::from_secs(30), "somebody watches the leader", || {
         (1..=3).find_map(|id| {
             let (_, metrics) = group.http(id, "GET", "/metrics", "")?;

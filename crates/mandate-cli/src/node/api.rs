@@ -25,7 +25,7 @@ use super::access::{Access, admit};
 use super::chronicle::{Chronicle, EventDocument};
 use super::description;
 use super::document::{About, DiskDocument, ElectionDocument, PeerDocument, StatusDocument};
-use super::mandate_api::{self, Holders};
+use super::mandate_api::{self, Holders, not_leading};
 use super::member::{differing, others};
 use super::metrics::Metrics;
 use super::page;
@@ -366,7 +366,7 @@ async fn transfer(State(node): State<Node>, Json(request): Json<TransferRequest>
         let reason = format!("{to} leads already: name another member\n");
         return (StatusCode::CONFLICT, reason).into_response();
     }
-    // On its own: it is carried out also if whoever asked does not wait for it.
+    // On its own: it is carried out even if the caller does not wait for it.
     let transferred = tokio::spawn(async move {
         // A transfer that cannot be is no reason to end anyone's command.
         node.could_transfer(to).await?;
@@ -375,6 +375,10 @@ async fn transfer(State(node): State<Node>, Json(request): Json<TransferRequest>
     });
     match transferred.await {
         Ok(Ok(())) => StatusCode::NO_CONTENT.into_response(),
+        Ok(Err(NoTransfer::NotLeading)) => {
+            let (code, reason) = not_leading(&state);
+            (code, format!("{reason}\n")).into_response()
+        }
         Ok(Err(reason)) => (StatusCode::CONFLICT, format!("{reason}\n")).into_response(),
         Err(_) => stopped(),
     }

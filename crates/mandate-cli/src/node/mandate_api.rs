@@ -2,12 +2,12 @@
 //!
 //! A mandate that is held elsewhere cannot be computed at the call there: the answer would be old by the
 //! time it is used. So a *hold* is a promise for a time: until then this member does not give its term up by
-//! its own will, unless to take a higher one itself while nobody else can lead. Whoever holds counts from before it asked. Losing the lease needs no promise: no hold
-//! lasts longer than it. Resigning, transferring and stopping first end the holds: who asks anew is
+//! its own will, unless to take a higher one itself while nobody else can lead. The holder counts from before it asked.
+//! Losing the lease needs no promise: no hold lasts longer than it. Resigning, transferring and stopping first end the holds: who asks anew is
 //! refused, and when all have let go, or their time is over, leadership moves.
 //!
 //! A hold may name a *role*. One process at a time holds a role: two commands that should exclude each other have one
-//! term here, so nothing behind them could tell them apart. Different roles are held side by side, and whoever ends gives
+//! term here, so nothing behind them could tell them apart. Different roles are held side by side, and the one that ends gives
 //! leadership back only if nobody else holds it.
 //!
 //! Holds are in memory. A daemon that was killed does not know of them when it is back. With leases it does not lead before
@@ -95,7 +95,7 @@ fn no_request(reason: impl Into<String>) -> Refusal {
 }
 
 /// With who does, where that is known.
-fn not_leading(state: &ElectionState) -> Refusal {
+pub(crate) fn not_leading(state: &ElectionState) -> Refusal {
     conflict(match state {
         ElectionState::Following { leader, term: Term::NONE, .. } => {
             format!("this member does not lead; {leader} does")
@@ -201,7 +201,7 @@ impl Holders {
             return Err(no_request(format!("a role's name has up to {MAX_ROLE_BYTES} bytes")));
         }
         let mut book = self.book();
-        // Under the lock, so that whoever ends holds sees this one or this one sees that.
+        // Under the lock, so that either the code that ends holds sees this hold, or this hold sees that they ended.
         if *self.enders.borrow() > 0 {
             return Err((StatusCode::GONE, "leadership is being given up".into()));
         }
@@ -411,14 +411,18 @@ pub(crate) async fn resign(State(node): State<Node>, body: Bytes) -> Response {
         ledger.roles().resign();
         return StatusCode::NO_CONTENT.into_response();
     }
-    let led = node.election.state().borrow().mandate().filter(|it| it.check()).cloned();
+    let state = node.election.state().borrow().clone();
+    let led = state.mandate().filter(|it| it.check()).cloned();
     let reason = match (led, asked.term) {
-        (None, _) => "this member does not lead; ask the leader\n".to_owned(),
+        (None, _) => {
+            let (code, reason) = not_leading(&state);
+            return (code, format!("{reason}\n")).into_response();
+        }
         (Some(led), Some(term)) if led.term().get() != term => {
             format!("this member leads in term {}, not in term {term}\n", led.term())
         }
         (Some(led), _) => {
-            // On its own: it is carried out also if whoever asked does not wait for it.
+            // On its own: it is carried out even if the caller does not wait for it.
             let given_back = tokio::spawn(async move {
                 let _last = last;
                 let _ending = node.holders.end().await;

@@ -1,11 +1,8 @@
-//! `mandate lab chaos` on databases, short: real members on a private server that is struck. Needs root.
+//! `mandate lab chaos` on databases, short: real members on a private server under faults. Needs root.
 
-use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::process::{Command, Output};
 
-use mandate_servers::testing::turn;
-use mandate_servers::testing::within;
-use mandate_servers::testing::{Running, processes_in};
+use mandate_servers::testing::{ends_its_servers_when_killed, turn};
 
 /// With leases that a busy machine can renew, and a bound for hangs.
 const PATIENT: [&str; 4] = ["--lease", "1s", "--within", "120s"];
@@ -107,26 +104,7 @@ fn what_cannot_be_struck_is_refused_with_what_can() {
 #[test]
 fn the_server_and_its_disk_end_with_chaos_that_was_killed() {
     let _turn = turn();
-    let directory = tempfile::tempdir().expect("a directory can be made");
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(directory.path(), open).expect("the server's user may enter");
-    let running = Command::new(env!("CARGO_BIN_EXE_mandate-lab"))
-        .args(["chaos", "--engine", "sql", "--server", "postgres", "--only", "freeze"])
-        .args(["--faults", "1000"])
-        .env("TMPDIR", directory.path())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let mut running = Running(running.expect("the program runs"));
-    let place = std::fs::canonicalize(directory.path()).expect("it is there").display().to_string();
-    within(Duration::from_secs(30), "a server runs (that needs root)", || {
-        (processes_in(&place) > 5).then_some(())
-    });
-    running.0.kill().expect("it can be killed");
-    running.0.wait().expect("it ends");
-    within(Duration::from_secs(30), "no process of the server is left", || {
-        (processes_in(&place) == 0).then_some(())
-    });
-    let mounts = std::fs::read_to_string("/proc/mounts").expect("it can be read");
-    assert!(!mounts.contains(&place), "no disk is left: {mounts}");
+    let mut chaos = Command::new(env!("CARGO_BIN_EXE_mandate-lab"));
+    chaos.args(["chaos", "--engine", "sql", "--server", "postgres", "--only", "freeze"]);
+    ends_its_servers_when_killed(chaos.args(["--faults", "1000"]), 6);
 }

@@ -1,17 +1,14 @@
 //! The ledger engine in the laboratory, short: real members on a private Kafka, or on a ledger in memory, that are
-//! struck. The long runs are commands: see docs/ledger.md.
+//! put under faults. The long runs are commands: see docs/ledger.md.
 
-use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::process::{Command, Output};
 
 use mandate_servers::kafka::{Kafka, KafkaServerConfig};
-use mandate_servers::testing::turn;
-use mandate_servers::testing::within;
-use mandate_servers::testing::{Running, processes_in};
+use mandate_servers::testing::{ends_its_servers_when_killed, turn};
 
 fn lab(args: &[&str]) -> Output {
     let mut lab = Command::new(env!("CARGO_BIN_EXE_mandate-lab"));
-    // Always a private one: somebody's own is not struck.
+    // Always a private one: no fault is injected into a server of the user's own.
     lab.env_remove("KAFKA_BROKERS").args(args).output().expect("the program runs")
 }
 
@@ -141,22 +138,7 @@ fn what_cannot_be_struck_is_refused_with_what_can() {
 #[test]
 fn kafka_ends_with_a_laboratory_that_was_killed() {
     let _turn = turn();
-    let directory = tempfile::tempdir().expect("a directory can be made");
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(directory.path(), open).expect("the server's user may enter");
-    let running = Command::new(env!("CARGO_BIN_EXE_mandate-lab"))
-        .args(["failover", "--engine", "ledger", "--kills", "1000"])
-        .env_remove("KAFKA_BROKERS")
-        .env("TMPDIR", directory.path())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let mut running = Running(running.expect("the program runs"));
-    let place = std::fs::canonicalize(directory.path()).expect("it is there").display().to_string();
-    within(Duration::from_secs(60), "Kafka runs", || (processes_in(&place) > 0).then_some(()));
-    running.0.kill().expect("it can be killed");
-    running.0.wait().expect("it ends");
-    within(Duration::from_secs(60), "no process of it is left", || {
-        (processes_in(&place) == 0).then_some(())
-    });
+    let mut failover = Command::new(env!("CARGO_BIN_EXE_mandate-lab"));
+    failover.args(["failover", "--engine", "ledger", "--kills", "1000"]);
+    ends_its_servers_when_killed(failover.env_remove("KAFKA_BROKERS"), 1);
 }

@@ -4,6 +4,7 @@
 // It uses some of it.
 #[allow(dead_code)]
 mod behaviour;
+mod opening;
 mod secured;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use mandate_ledger::memory::AssignmentRule;
 use mandate_ledger::{LedgerError, LedgerRoles};
 use mandate_proto::election::RoleId;
 use mandate_proto::neli::{Mark, Mode, Partition};
+use opening::open;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use secured::Secured;
@@ -40,17 +42,6 @@ impl Broker {
         KafkaConfig::new(&self.at, &name, &name, partitions)
             .with_session(self.session)
             .with_protocol(MembershipProtocol::Classic)
-    }
-}
-
-/// On a busy host a broker may not answer in time: it is asked again.
-async fn open(config: KafkaConfig) -> KafkaLedger {
-    let began = Instant::now();
-    loop {
-        match KafkaLedger::open(config.clone()).await {
-            Ok(ledger) => return ledger,
-            Err(error) => assert!(began.elapsed() < BOUND, "{error}"),
-        }
     }
 }
 

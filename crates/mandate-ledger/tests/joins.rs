@@ -1,4 +1,4 @@
-//! Joins disturb nobody: a partition that does not move keeps its leader and its term, whoever comes, goes, or dies and is
+//! Joins disturb nobody: a partition that does not move keeps its leader and its term, whichever member comes, goes, or dies and is
 //! replaced. On an Apache Kafka with its own defaults, in both group protocols. Lapses are counted, and none is excused.
 //!
 //! `MANDATE_JOINS=50` makes it 50 joins and 50 replacements of a standby in each protocol; what was counted is printed
@@ -7,6 +7,7 @@
 // It uses some of it.
 #[allow(dead_code)]
 mod behaviour;
+mod opening;
 
 use std::io::{BufRead, BufReader};
 use std::num::NonZeroU32;
@@ -14,12 +15,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use behaviour::{endings, is_divided, member, until};
-use mandate_ledger::kafka::{KafkaConfig, KafkaLedger, MembershipProtocol};
+use mandate_ledger::kafka::{KafkaConfig, MembershipProtocol};
 use mandate_ledger::{Change, LedgerRoles};
 use mandate_proto::election::RoleId;
 use mandate_proto::identity::Term;
 use mandate_proto::neli::{Mode, RoleLoss};
 use mandate_servers::kafka::{Kafka, KafkaServerConfig as ServerConfig};
+use opening::open;
 use tokio::sync::broadcast::Receiver;
 
 /// For hangs: in the consumer protocol a broker with Kafka's defaults is heard of every 5 s.
@@ -43,17 +45,6 @@ fn config(
     KafkaConfig::new(brokers, group, group, partitions).with_protocol(protocol)
 }
 
-async fn open(config: KafkaConfig) -> KafkaLedger {
-    // A broker that has just started may not know itself yet.
-    let began = Instant::now();
-    loop {
-        match KafkaLedger::open(config.clone()).await {
-            Ok(ledger) => return ledger,
-            Err(error) => assert!(began.elapsed() < BOUND, "{error}"),
-        }
-    }
-}
-
 /// Not a test by itself: a process that stands by, says when it is in the group, and is killed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_stands_by() {
@@ -65,13 +56,13 @@ async fn a_standby_stands_by() {
     let group = std::env::var(GROUP).expect("a group");
     let ledger = open(config(&brokers, &group, protocol, 1)).await;
     let standby = member(&ledger, Mode::Exclusive, 1);
-    // Whoever is assigned nothing is not always told so: then it has had time enough to join.
+    // A member that is assigned nothing is not always told so: then it has had time enough to join.
     let began = Instant::now();
     while standby.standing().waits_for.is_some() && began.elapsed() < JOINS_WITHIN {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     println!("\nin the group");
-    // It ends with whoever started it.
+    // It ends with the process that started it.
     let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
     std::process::exit(0);
 }

@@ -1,6 +1,7 @@
-//! Roles on a private Apache Kafka, tuned, untuned and struck. What a broker of your own can show is in `client.rs`.
+//! Roles on a private Apache Kafka, tuned, untuned and under faults. What a broker of your own can show is in `client.rs`.
 
 mod behaviour;
+mod opening;
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,6 +16,7 @@ use mandate_proto::identity::MemberId;
 use mandate_proto::neli::{Mark, Mode};
 use mandate_servers::Server;
 use mandate_servers::kafka::{Kafka, KafkaServerConfig as ServerConfig};
+use opening::open;
 use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
@@ -32,18 +34,7 @@ fn config(brokers: &str, session: Duration) -> KafkaConfig {
     KafkaConfig::new(brokers, &topic, &topic, partitions).with_session(session)
 }
 
-/// On a busy host a broker may not answer in time: it is asked again.
-async fn open(config: KafkaConfig) -> KafkaLedger {
-    let began = Instant::now();
-    loop {
-        match KafkaLedger::open(config.clone()).await {
-            Ok(ledger) => return ledger,
-            Err(error) => assert!(began.elapsed() < BOUND, "{error}"),
-        }
-    }
-}
-
-/// One server for everything that does not strike it.
+/// One server for every test that injects no fault into it.
 #[tokio::test(flavor = "multi_thread")]
 async fn roles_on_a_tuned_kafka() {
     let mut server = Kafka::launch(&ServerConfig::TUNED).expect("Kafka starts");
@@ -119,7 +110,7 @@ async fn members_of_an_expanded_topic_do_not_lead_beside_each_other(
     second.shutdown().await;
 }
 
-/// After its retention a claim is gone, and whoever made it leads on.
+/// After its retention a claim is gone, and the member that made it leads on.
 async fn what_leads_is_shown_without_claims(brokers: &str, session: Duration) {
     for mode in [Mode::Exclusive, Mode::NonExclusive] {
         let config = config(brokers, session).with_mode(mode);

@@ -54,10 +54,10 @@ async fn a_missed_deadline_fences_while_assigned_and_the_next_proof_leads_again(
     let ledger = ledger(Duration::from_secs(6), false);
     let interrupted = ledger.clone();
     lapses_and_leads_again(&ledger, BOUND, async || {
-        let life = interrupted.members()[0];
-        interrupted.cut(life, Side::Coordinator, true);
+        let incarnation = interrupted.members()[0];
+        interrupted.cut(incarnation, Side::Coordinator, true);
         sleep(Duration::from_millis(3200)).await;
-        interrupted.cut(life, Side::Coordinator, false);
+        interrupted.cut(incarnation, Side::Coordinator, false);
     })
     .await;
 }
@@ -77,10 +77,10 @@ async fn a_member_that_is_cut_off_stops_before_another_begins() {
     let ledger = ledger(LONG, false);
     let first = member(&ledger, Mode::Exclusive, 4);
     until("it leads", BOUND, || first.owned().len() == 4).await;
-    let life = ledger.members()[0];
+    let incarnation = ledger.members()[0];
     let second = member(&ledger, Mode::Exclusive, 4);
     until("two divide", BOUND, || is_divided(&[&first, &second])).await;
-    ledger.cut(life, Side::Coordinator, true);
+    ledger.cut(incarnation, Side::Coordinator, true);
     let began = Instant::now();
     while second.owned().len() < 4 {
         for role in (0..4).map(RoleId::new) {
@@ -160,7 +160,7 @@ async fn groups_share_a_ledger_and_disjoint_ones_lead_every_role_twice() {
         members.iter().all(|member| member.owned().len() == 8)
     })
     .await;
-    // An hour's step of the ledger's calendar changes nothing for longer than a threshold.
+    // An hour's step of the ledger's wall clock changes nothing for longer than a threshold.
     one.step_clock(-3_600_000_000_000);
     sleep(LONG * 4).await;
     // A busy host may cost a lead at any moment, but not for an hour.
@@ -220,10 +220,10 @@ impl Ledger for Fewer {
 
     fn member(
         &self,
-        life: mandate_proto::identity::Incarnation,
+        incarnation: mandate_proto::identity::Incarnation,
         plan: &mandate_proto::neli::LedgerPlan,
     ) -> Result<Self::Member, mandate_ledger::LedgerError> {
-        self.0.member(life, plan)
+        self.0.member(incarnation, plan)
     }
 }
 

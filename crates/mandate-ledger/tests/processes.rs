@@ -1,4 +1,4 @@
-//! Members as processes, struck: whoever is killed, or stopped beyond its session and let go on, is replaced, and no
+//! Members as processes, under faults: one that is killed, or stopped beyond its session and let go on, is replaced, and no
 //! two ever lead a role at one instant.
 //!
 //! This test runs itself again as a member. A member acts for each role that it leads, as fast as it can: it reads the
@@ -41,7 +41,7 @@ async fn a_member_acts_while_it_leads() {
     let config = Config::new(MemberId::new(1), Mode::Exclusive);
     let roles = start(&ledger, Setup { config, roles: ROLES }).expect("it starts");
     std::thread::spawn(|| {
-        // It ends with whoever started it.
+        // It ends with the process that started it.
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         std::process::exit(0);
     });
@@ -51,7 +51,7 @@ async fn a_member_acts_while_it_leads() {
             let before = since_boot().as_nanos();
             if let Some(term) = roles.term(RoleId::new(role)) {
                 let after = since_boot().as_nanos();
-                // Whoever listened is gone.
+                // The listener is gone.
                 if writeln!(out, "act {role} {term} {before} {after}").is_err() {
                     return;
                 }
@@ -135,7 +135,7 @@ impl Group {
         began.elapsed()
     }
 
-    /// Whoever leads this role now.
+    /// The member that leads this role now, by its index.
     fn leader(&mut self, role: u32) -> usize {
         // Of now: acts of members that are gone may be heard late.
         let found = std::cell::Cell::new(None);

@@ -3,14 +3,16 @@
 // It uses some of it.
 #[allow(dead_code)]
 mod behaviour;
+mod opening;
 
 use std::num::NonZeroU32;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use behaviour::{member, until};
-use mandate_ledger::kafka::{KafkaConfig, KafkaLedger};
+use mandate_ledger::kafka::KafkaConfig;
 use mandate_proto::neli::Mode;
 use mandate_servers::kafka::{Kafka, KafkaServerConfig as ServerConfig};
+use opening::open;
 use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
@@ -20,17 +22,6 @@ const BOUND: Duration = Duration::from_secs(120);
 fn config(brokers: &str, session: Duration) -> KafkaConfig {
     let partitions = NonZeroU32::new(4).unwrap();
     KafkaConfig::new(brokers, "topics", "topics", partitions).with_session(session)
-}
-
-/// On a busy host a broker may not answer in time: it is asked again.
-async fn open(config: KafkaConfig) -> KafkaLedger {
-    let began = Instant::now();
-    loop {
-        match KafkaLedger::open(config.clone()).await {
-            Ok(ledger) => return ledger,
-            Err(error) => assert!(began.elapsed() < BOUND, "{error}"),
-        }
-    }
 }
 
 fn admin(brokers: &str) -> AdminClient<DefaultClientContext> {
@@ -43,7 +34,7 @@ async fn topics_have_copies_and_are_not_made_anew() {
     on_three_nodes_a_topic_has_three_copies_of_which_two_must_be_in_sync().await;
 }
 
-/// Kafka by default makes a topic for whoever asks for it, with settings of its own.
+/// By default Kafka makes a topic when a client asks for it, with settings of its own.
 async fn a_topic_that_was_deleted_is_not_made_anew_though_kafka_would() {
     let server = Kafka::launch(&ServerConfig::STOCK).expect("Kafka starts");
     let config = config(&server.brokers(), Duration::from_secs(6));

@@ -156,5 +156,5 @@ impl Server for Etcd {
         self.instance.launch(&mut command, |_| TcpStream::connect_timeout(&client, ANSWER).is_ok())
     }
 
-    crate::instance::strikes!(Signal::TERM);
+    crate::instance::faults!(Signal::TERM);
 }

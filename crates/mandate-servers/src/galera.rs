@@ -93,7 +93,7 @@ impl Galera {
         &self.nodes
     }
 
-    /// The nodes, to strike one.
+    /// The nodes, to inject a fault into one.
     pub fn nodes_mut(&mut self) -> &mut [GaleraNode] {
         &mut self.nodes
     }
@@ -288,5 +288,5 @@ impl Server for GaleraNode {
         }
     }
 
-    crate::instance::strikes!(Signal::TERM);
+    crate::instance::faults!(Signal::TERM);
 }

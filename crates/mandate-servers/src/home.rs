@@ -17,14 +17,18 @@ trap '' INT TERM HUP
 cd /
 cat > /dev/null
 found() { find /proc/[0-9]*/cwd -prune -lname "*/${1##*/}*" 2>/dev/null | cut -d/ -f3; }
-for _ in 1 2 3 4 5 6 7 8 9 10; do
+for _ in $(seq 600); do
   running=$(found "$1")
   [ -z "$running" ] && break
   kill -9 $running 2>/dev/null
   sleep 0.05
 done
 eval "$2"
-rm -rf "$1"
+# A process that is killed may write once more before it is gone.
+for _ in $(seq 20); do
+  rm -rf "$1" && break
+  sleep 0.1
+done
 "#;
 
 /// A directory that is removed, with every process in it, when this is dropped or its process is gone.

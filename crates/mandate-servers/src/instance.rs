@@ -15,7 +15,7 @@ use crate::{ServerError, processes, programs, system};
 
 /// What can be done to a server, for its `impl Server`: it is done to its `instance`. Only the signal that ends it in
 /// good order differs.
-macro_rules! strikes {
+macro_rules! faults {
     ($stop:expr) => {
         fn stop(&mut self) -> Result<(), $crate::ServerError> {
             self.instance.stop($stop)
@@ -42,7 +42,7 @@ macro_rules! strikes {
         }
     };
 }
-pub(crate) use strikes;
+pub(crate) use faults;
 
 /// Between two looks at what is waited for.
 const LOOK: Duration = Duration::from_millis(5);

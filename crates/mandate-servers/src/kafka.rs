@@ -70,7 +70,7 @@ impl KafkaServerConfig {
 }
 
 /// A way of its own to every node, for one client. Clients go wherever a node tells them that the nodes are, whatever
-/// address they were given at first; whoever is to go through a relay needs a listener that says so.
+/// address they were given at first; a client that is to go through a relay needs a listener that says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// For each node: the port on loopback where it listens for this client alone, and the one that it names.
@@ -156,7 +156,7 @@ impl Kafka {
         self.start_all()
     }
 
-    /// Its nodes, to be struck one by one.
+    /// Its nodes, to inject faults one by one.
     pub fn nodes(&mut self) -> &mut [KafkaNode] {
         &mut self.nodes
     }
@@ -266,5 +266,5 @@ impl Server for KafkaNode {
         self.until_started()
     }
 
-    crate::instance::strikes!(Signal::TERM);
+    crate::instance::faults!(Signal::TERM);
 }

@@ -1,4 +1,4 @@
-//! Private servers for tests and experiments: started in a few seconds, struck, and gone afterwards.
+//! Private servers for tests and experiments: started in a few seconds, put under faults, and gone afterwards.
 //!
 //! ```no_run
 //! use mandate_servers::postgres::{Postgres, PostgresConfig};
@@ -55,7 +55,7 @@ use std::time::Duration;
 
 pub use ports::free_ports;
 
-/// A server that can be struck.
+/// A server that faults can be injected into.
 pub trait Server {
     /// How a client finds it.
     fn url(&self) -> String;
@@ -83,7 +83,7 @@ pub trait Server {
     fn cpu_time(&self) -> Duration;
 }
 
-/// Why a server could not be had, or struck.
+/// Why a server could not be had, or a fault not be injected.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// A program is not installed.
@@ -97,7 +97,7 @@ pub enum ServerError {
     /// The system refused.
     #[error("could not {what}: {source}")]
     System {
-        /// What.
+        /// The operation that failed, as a verb with its object.
         what: String,
         /// What it said.
         source: io::Error,
@@ -105,9 +105,9 @@ pub enum ServerError {
     /// A program ended, and should not have, or not like this.
     #[error("{program} ended with {status}:\n{said}")]
     Ended {
-        /// Which.
+        /// The program's name.
         program: String,
-        /// How.
+        /// Its exit status, the signal that ended it, or what was wrong with its answer.
         status: String,
         /// The end of what it said.
         said: String,

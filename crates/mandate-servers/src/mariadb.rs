@@ -180,5 +180,5 @@ impl Server for MariaDb {
         self.instance.launch(&mut command, |_| greets(port))
     }
 
-    crate::instance::strikes!(Signal::TERM);
+    crate::instance::faults!(Signal::TERM);
 }

@@ -78,5 +78,5 @@ impl Server for PgBouncer {
             .launch(&mut command, |_| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok())
     }
 
-    crate::instance::strikes!(Signal::INT);
+    crate::instance::faults!(Signal::INT);
 }

@@ -28,7 +28,7 @@ pub struct PostgresConfig {
     /// Whether a commit waits for the disk (`fsync`). Not by default: the death of all processes loses
     /// nothing, only that of the machine would.
     pub waits_for_disk: bool,
-    /// The password of the user in the URL. Without one, whoever connects on loopback is trusted.
+    /// The password of the user in the URL. Without one, every client on loopback is trusted.
     pub password: Option<String>,
     /// Further settings, as in `postgresql.conf`.
     pub settings: Vec<(String, String)>,
@@ -179,5 +179,5 @@ impl Server for Postgres {
     }
 
     // "Fast": clients are disconnected.
-    crate::instance::strikes!(Signal::INT);
+    crate::instance::faults!(Signal::INT);
 }

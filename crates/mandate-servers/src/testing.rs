@@ -1,6 +1,6 @@
 //! What tests of real processes share: waiting for a condition, children that end with a test, turns.
 
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -58,11 +58,38 @@ pub fn resume(process: &Child) {
 }
 
 /// How many processes work below a directory, as they see it.
-pub fn processes_in(directory: &str) -> usize {
+fn processes_in(directory: &str) -> usize {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let places =
         processes.filter_map(|process| std::fs::read_link(process.path().join("cwd")).ok());
     places.filter(|place| place.display().to_string().starts_with(directory)).count()
+}
+
+/// Runs a program until so many processes of servers that it starts work in its temporary directory, and kills it: no process and no disk of
+/// theirs may be left.
+///
+/// # Panics
+///
+/// If they do not start, or do not end.
+pub fn ends_its_servers_when_killed(program: &mut Command, processes: usize) {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(directory.path(), open).expect("the servers' user may enter");
+    let place = std::fs::canonicalize(directory.path()).expect("it is there").display().to_string();
+    program.env("TMPDIR", &place).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut running = Running(program.spawn().expect("the program runs"));
+    within(PATIENCE, "its servers run (that needs root)", || {
+        (processes_in(&place) >= processes).then_some(())
+    });
+    running.0.kill().expect("it can be killed");
+    running.0.wait().expect("it ends");
+    within(PATIENCE, "no process of its servers is left", || {
+        (processes_in(&place) == 0).then_some(())
+    });
+    within(PATIENCE, "no disk of its servers is left", || {
+        let mounts = std::fs::read_to_string("/proc/mounts").expect("it can be read");
+        (!mounts.contains(&place)).then_some(())
+    });
 }
 
 /// Waits for its turn, which ends with the value. Groups of real processes take turns, two at a time: leases and sessions are real
@@ -76,8 +103,6 @@ pub fn turn() -> MutexGuard<'static, ()> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
     use super::*;
 
     /// After the signal alone, about a quarter of such processes still write.

@@ -121,5 +121,5 @@ impl Server for ZooKeeper {
         self.instance.launch(&mut java, |_| ask(port, "srvr").is_some_and(serves))
     }
 
-    crate::instance::strikes!(Signal::TERM);
+    crate::instance::faults!(Signal::TERM);
 }

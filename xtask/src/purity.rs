@@ -2,8 +2,8 @@
 //!
 //! The simulator is worth something only if a seed decides the whole run, and that only holds while
 //! no protocol reads a clock, touches the system or iterates in an order that differs between runs.
-//! Two fences see to it: the crate is `no_std`, and its `clippy.toml` forbids the rest to whoever
-//! writes `extern crate std`. A fence can fall silently: a path misspelt in `clippy.toml` is never
+//! Two fences see to it: the crate is `no_std`, and its `clippy.toml` forbids the rest to code that
+//! says `extern crate std`. A fence can fall silently: a path misspelt in `clippy.toml` is never
 //! reported, an attribute removed is missed by nobody. So each fence is run into on purpose:
 //!
 //! 1. `lib.rs` says `#![no_std]`, and a `no_std` crate indeed cannot name `std`;

@@ -89,7 +89,7 @@ pub fn run(args: &CertsArgs, format: Format) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-/// Certificates for a group that lives for a while on this host: below `directory`, where its configurations look for them.
+/// Certificates for a short-lived group on this host: below `directory`, where its configurations look for them.
 pub fn make_for_a_day(group: &str, directory: &Path, members: &[MemberId]) -> anyhow::Result<()> {
     make(&CertsArgs {
         group: group.into(),

@@ -76,7 +76,7 @@ pub struct DaemonClient {
 impl DaemonClient {
     pub fn new(args: &ApiArgs) -> anyhow::Result<Self> {
         let Address { is_https, place } = &args.api;
-        // Whoever names an authority does not want the token to travel in the clear.
+        // Somebody who names an authority does not want the token to travel in the clear.
         let is_https = is_https.unwrap_or(args.ca.is_some());
         let scheme = if is_https { "https" } else { "http" };
         let mut config = agent_config();

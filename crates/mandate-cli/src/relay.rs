@@ -2,7 +2,7 @@
 //!
 //! A real process cannot be cut off from others on the same host without privileges. So nobody is given
 //! the others' true addresses: for each ordered pair there is a relay, UDP and TCP with one port number,
-//! that knows who dials and whom. What travels from `a` to `b`, whoever has dialled, takes the *way* from
+//! that knows who dials and whom. What travels from `a` to `b`, whichever of them dialled, takes the *way* from
 //! `a` to `b`, and each way has two properties: whether it is cut, and how long it takes.
 //!
 //! A cut is a cut of the cable and not the end of a connection. Datagrams are lost. Bytes of a TCP
@@ -242,7 +242,7 @@ async fn relay_connections(listener: TcpListener, route: Route) {
 }
 
 async fn relay_connection(near: TcpStream, mut route: Route) {
-    // Whoever dials while the way is cut reaches nobody until it heals.
+    // A connection that is dialled while the way is cut reaches nobody until it heals.
     if route.there.wait_for(|way| !way.is_cut).await.is_err() {
         return;
     }

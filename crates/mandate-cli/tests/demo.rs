@@ -46,13 +46,13 @@ fn the_scripted_demo_tells_of_every_strike_and_every_new_leader() {
     let lines: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let text = |line: &Value| line["text"].as_str().unwrap().to_owned();
     let place = |part: &str| lines.iter().position(|line| text(line).contains(part));
-    let strikes = ["is killed", "is cut off", "is paused", "gets 5000 requests"];
-    let places: Vec<_> = strikes.iter().map(|strike| place(strike).expect(&told)).collect();
+    let faults = ["is killed", "is cut off", "is paused", "gets 5000 requests"];
+    let places: Vec<_> = faults.iter().map(|fault| place(fault).expect(&told)).collect();
     assert!(places.is_sorted(), "{told}");
     let mut last = 0;
-    for strike in places {
-        // Whoever leads next does so in a higher term than anyone before.
-        let next = &lines[strike + 1..];
+    for fault in places {
+        // The next leader has a higher term than anyone before.
+        let next = &lines[fault + 1..];
         let next = next.iter().map(text).find(|text| text.contains("leads in term")).expect(&told);
         let term: String =
             next.split("term ").nth(1).unwrap().chars().take_while(char::is_ascii_digit).collect();

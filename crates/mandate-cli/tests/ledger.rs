@@ -232,7 +232,7 @@ fn client(broker: &Broker) -> ClientConfig {
 }
 
 /// A consumer of somebody else's joins the group and takes no notice of what it is assigned, while its client goes on
-/// telling the coordinator that it lives. What is assigned to it has no leader; the rest stays where it is.
+/// telling the coordinator that it is alive. What is assigned to it has no leader; the rest stays where it is.
 fn a_stranger_that_takes_no_notice_costs_what_it_is_assigned_alone(broker: &Broker) {
     let directory = tempfile::tempdir().unwrap();
     let group = broker.name("stuck");

@@ -69,7 +69,7 @@ fn when_leadership_is_lost_the_whole_tree_is_gone_before_the_lease() {
 fn what_changes_its_number_faster_than_it_is_looked_at_is_killed() {
     let group = Group::new(1, LEASED);
     let hop = file(&group, "hop.sh");
-    // Each starts the next and ends: whoever is seen is gone when it is struck.
+    // Each starts the next and ends: a process that is seen is gone when the signal arrives.
     let script = format!("sh {0} & exit", hop.display());
     std::fs::write(&hop, script).unwrap();
     let script = format!(

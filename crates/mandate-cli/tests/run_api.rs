@@ -43,7 +43,7 @@ fn the_command_runs_beside_the_leader_and_its_end_gives_that_term_back() {
     let member = beside(&group, leader, &[], &script(leader));
     assert_eq!(wait(member), Some(40 + leader as i32));
     let next = group.leader_except(&[leader]);
-    // Nobody waited for the lease, and whoever leads next gets its command.
+    // Nobody waited for the lease, and the next leader gets its command.
     assert!(began.elapsed() < Duration::from_secs(200), "{:?}", began.elapsed());
     if next != follower {
         group.hand_over(follower);
@@ -239,7 +239,7 @@ fn one_command_at_a_time_has_a_role_beside_one_daemon() {
         said.contains("waiting to lead").then_some(said)
     });
     assert!(said.contains("the role writer is held by run-"), "{said}");
-    // Whoever asks for the role itself is told who has it.
+    // A caller that asks for the role itself is told who has it.
     let hold =
         |body: &str| group.http(leader, "PUT", "/v1/mandate/holders/stranger", body).unwrap();
     let (code, text) = hold(r#"{"role":"writer"}"#);
@@ -248,7 +248,7 @@ fn one_command_at_a_time_has_a_role_beside_one_daemon() {
     assert!(!file(&group, "second.term").exists(), "two at once");
     std::fs::write(file(&group, "first.end"), "").unwrap();
     assert_eq!(wait(first), Some(3));
-    // The next acts in a term of its own, so that whoever checks terms can tell them apart.
+    // The next acts in a term of its own, so that a resource that checks terms can tell them apart.
     let next: u64 = first_line(&group, "second.term").parse().unwrap();
     assert!(next > term, "{next} after {term}");
     std::fs::write(file(&group, "second.end"), "").unwrap();

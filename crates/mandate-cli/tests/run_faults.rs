@@ -160,9 +160,9 @@ fn a_daemon_that_is_killed_with_its_wrapper_and_started_again_hands_over_to_nobo
 #[test]
 fn a_wrapper_that_is_killed_and_started_again_starts_nothing_beside_what_still_acts() {
     in_time(|| {
-        // Long enough that a second life would lead well within what is left to the first command.
+        // Long enough that a second incarnation would lead well within what is left to the first command.
         let group = Group::new(3, LEASED);
-        // Each command has a file of its own: whoever it is, its acts and their times are told apart.
+        // Each command has a file of its own: so acts and their times are told apart.
         let script = "trap '' TERM; while :; do date +%s%N >> acts.$$; sleep 0.02; done";
         let start =
             |id: u32, args: &[&str]| run(&group, id, &[args, &["--again"]].concat(), script);

@@ -52,7 +52,7 @@ fn a_command_starts_with_no_signal_blocked_and_none_ignored_that_was_not_before(
 fn a_pipeline_ends_when_its_reader_does() {
     let script = "set -o pipefail; yes | head -1; echo $?";
     assert_eq!(output(&["bash", "-c", script]), ("y\n141\n".into(), Some(0)));
-    // A shell that writes for ever, and is told nothing but SIGPIPE.
+    // A shell that writes without end, and is told nothing but SIGPIPE.
     let script = "sh -c 'while :; do echo y; done' | head -1";
     assert_eq!(output(&["sh", "-c", script]), ("y\n".into(), Some(0)));
 }
@@ -142,7 +142,7 @@ fn a_terminal_that_is_closed_ends_the_command_and_leadership_with_it() {
     gone(BOUND, &[&command]);
     let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
     gone(BOUND, &wrapper);
-    // Whoever comes next leads at once.
+    // The next member leads at once.
     assert_eq!(wait(run(directory.path(), &["true"])), Some(0));
 }
 

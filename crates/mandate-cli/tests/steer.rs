@@ -71,7 +71,7 @@ fn the_best_member_leads_and_when_it_dies_the_next_best() {
     let (second, third) = (cluster.id(2), cluster.id(3));
     cluster.until_leads(third, 1);
 
-    // Its sidecar lives on, and knows that it has nothing to offer.
+    // Its sidecar keeps running, and knows that it has nothing to offer.
     cluster.member(3).kill().unwrap();
     cluster.until_leads(second, 1);
     within(Duration::from_secs(90), "it says why", || {
@@ -151,7 +151,7 @@ fn a_member_that_is_drained_does_not_lead() {
     wish(&["resume", "--etcd", &url]);
     let said = wish(&["hold", "--etcd", &url, "--for", "10m"]);
     assert_eq!(said, "etcd's leadership stays where it is for 10m\n");
-    // Whoever is elected now moves nothing.
+    // The member that is elected now moves nothing.
     cluster.sidecars.kill(2);
     within(Duration::from_secs(90), "it says why", || {
         let says = |id| cluster.log(id).contains("an operator holds leadership where it is");

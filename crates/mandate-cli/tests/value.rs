@@ -141,7 +141,7 @@ fn a_command_publishes_its_address_through_the_daemon_and_finds_it_in_its_enviro
     all_show(&group, &[1, 2, 3], None);
 }
 
-/// On a database: the row has the value with the term, whoever looks at it sees it, and the next leader's replaces it.
+/// On a database: the row has the value with the term, every reader sees it, and the next leader's replaces it.
 #[test]
 fn on_a_database_the_row_shows_where_the_leader_is() {
     let group = Group::new(1, LEASED);

@@ -32,7 +32,7 @@ pub struct Behaviour {
     pub pace: Duration,
     /// Where to write at every act.
     pub register: Option<PathBuf>,
-    /// Look at the mandate once, and then believe it and act for ever.
+    /// Look at the mandate once, and then believe it and act without end.
     pub careless: bool,
 }
 
@@ -260,7 +260,7 @@ impl Actor {
 }
 
 /// Keeps every worker of the runtime busy, and with them the engine's driver. Its own threads run on, such as those
-/// by which a client tells its broker that it lives; so does the thread that acts.
+/// by which a client tells its broker that it is alive; so does the thread that acts.
 fn stall(length: Duration) {
     for _ in 0..tokio::runtime::Handle::current().metrics().num_workers() {
         tokio::spawn(async move { std::thread::sleep(length) });

@@ -52,7 +52,7 @@ pub enum GroupError {
     /// The system refused.
     #[error("could not {what}: {source}")]
     System {
-        /// What.
+        /// The operation that failed, as a verb with its object.
         what: String,
         /// What it said.
         source: io::Error,
@@ -70,9 +70,9 @@ pub enum GroupError {
     /// A member said something that is not of the protocol.
     #[error("{member} does not keep to the protocol: {line}")]
     Nonsense {
-        /// Who.
+        /// The member whose process wrote the line.
         member: MemberId,
-        /// What.
+        /// The line as it came.
         line: String,
     },
     /// What members elect by cannot be cut here.

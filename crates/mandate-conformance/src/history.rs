@@ -20,7 +20,7 @@ pub fn now() -> u64 {
 /// Something that a member did in a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Act {
-    /// Who.
+    /// The member that acted.
     pub member: MemberId,
     /// In which term.
     pub term: Term,
@@ -46,7 +46,7 @@ pub struct LeaderView {
     pub member: MemberId,
     /// From when on.
     pub at: u64,
-    /// What.
+    /// The leader that it saw, or none.
     pub seen: Seen,
 }
 

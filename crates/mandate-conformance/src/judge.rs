@@ -41,7 +41,7 @@ pub enum HistoryViolation {
     /// A leader acted after its successor had begun.
     #[error("{member} acted in term {term} until {overlap:?} after term {newer} had begun")]
     StaleAct {
-        /// Who.
+        /// The former leader.
         member: MemberId,
         /// In its term.
         term: Term,
@@ -75,7 +75,7 @@ pub enum HistoryViolation {
     /// A member saw a term after a higher one.
     #[error("{member} saw term {later} after term {earlier}")]
     ViewFell {
-        /// Who.
+        /// The member whose view fell.
         member: MemberId,
         /// What it saw first.
         earlier: Term,

@@ -7,7 +7,7 @@
 //! **Arguments.** The harness adds to the command of the member: `--pace-us N`, the pause between two acts
 //! in microseconds; `--register PATH`, if there is one, a Unix socket (see [`register`](crate::register));
 //! `--careless`, if the member is to do what no member should: look at its mandate once, and then
-//! believe it and act for ever. With that the harness is tested.
+//! believe it and act without end. With that the harness is tested.
 //!
 //! **Time** is nanoseconds on the clock that all processes of the host share and that counts suspension:
 //! `CLOCK_BOOTTIME` on Linux.
@@ -17,7 +17,7 @@
 //! | line | meaning |
 //! | --- | --- |
 //! | `ready` | the member takes part; said first, once |
-//! | `act TERM TIME` | it has acted: it read the clock, *then* asked its mandate, and that held. In this order: whoever is preempted between the two must not be taken for one that acted late |
+//! | `act TERM TIME` | it has acted: it read the clock, *then* asked its mandate, and that held. In this order: a member that is preempted between the two must not be taken for one that acted late |
 //! | `refused TERM HIGHEST held` | after that act the register refused the term, since it has seen the higher one, and the mandate, asked again after the refusal, still held |
 //! | `refused TERM HIGHEST over` | the same, and the mandate did not hold any more |
 //! | `view TIME SEEN` | who leads, as the member sees it, has changed |
@@ -36,7 +36,7 @@
 //! | --- | --- | --- |
 //! | `N resign` | give leadership up; answered when the mandate does not hold any more | `ok` |
 //! | `N transfer MEMBER` | hand it over; answered when that has begun | `ok`, `no REASON` |
-//! | `N lead` | begin to wait for leadership, to work for ever once it is had | `ok` at once |
+//! | `N lead` | begin to wait for leadership, to work without end once it is had | `ok` at once |
 //! | `N cancel` | drop what `lead` has begun, wherever it waits | `ok`, `no` if nothing was begun |
 //! | `N publish VALUE` | publish a value of one word with the term that is held | `ok`, `no REASON` |
 //! | `N value` | what the leader has published, as the member shows it | `ok`, `ok LEADER TERM VALUE` |
@@ -58,7 +58,7 @@ pub enum Seen {
     Electing,
     /// Another.
     Following {
-        /// Who.
+        /// The member that it follows.
         leader: MemberId,
         /// In which term.
         term: Term,
@@ -111,7 +111,7 @@ pub enum ActorReport {
     },
     /// Who leads has changed.
     View {
-        /// When.
+        /// In nanoseconds, on the clock that all processes of the host share.
         at: u64,
         /// To what.
         seen: Seen,
@@ -123,7 +123,7 @@ pub enum ActorReport {
     },
     /// An order was carried out, or refused.
     Done {
-        /// Which.
+        /// The order's number, as it was given.
         number: u64,
         /// What it came to.
         answer: Result<String, String>,

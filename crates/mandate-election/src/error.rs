@@ -27,7 +27,7 @@ pub enum Error {
     #[cfg(feature = "sql")]
     #[error(transparent)]
     Sql(#[from] mandate_sql::SqlError),
-    /// Another process that lives has this id.
+    /// Another running process has this id.
     #[error("{member} runs already, as {label}: give this one another id, or none")]
     InUse {
         /// The id.

@@ -4,7 +4,7 @@
 //! openraft 0.9 looks for it by halving, from the middle of all that was ever appended: a round trip for each step,
 //! ten of them for a log of ten thousand entries, and a service of members 77 ms apart does not serve for the better
 //! part of a second after a crash. A follower that was there knows better. So a leader's first message is the one
-//! that Raft's paper begins with: what it has appended itself, and the entry before that. Whoever lacks that entry
+//! that Raft's paper begins with: what it has appended itself, and the entry before that. A follower that lacks that entry
 //! says where its own log ends; the leader tries with the last entry of its own that can be in there, and so on.
 //! Then openraft's questions are answered by what was found.
 //!

@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use super::types::{Batch, Kv, WriteCommand, WriteOutcome};
 use mandate_openraft::driver::Gate;
 
-/// Writes that wait; then whoever has more waits.
+/// How many writes may wait; a client with more waits itself.
 const QUEUE: usize = 4096;
 
 /// Writes in one entry at most,
@@ -128,7 +128,7 @@ fn tell(told: Vec<Told>, result: Result<ClientWriteResult<Kv>, String>) {
             }
             return;
         }
-        // Whoever was deposed says this of writes that may still be committed.
+        // A deposed leader says this of writes that may still be committed.
         Ok(Err(ClientWriteError::ForwardToLeader(forward))) => {
             format!("leadership was lost; now {:?}", forward.leader_id)
         }

@@ -24,10 +24,10 @@ use tokio_rustls::client::TlsStream;
 use super::room::{Replies, Room};
 use super::wire::{self, Call, Hello, Lane, Reply, Request, Return};
 
-/// Calls that wait to be sent; then whoever has more waits.
+/// How many calls may wait to be sent; a caller with more waits itself.
 const QUEUE: usize = 64;
 
-/// Calls under way to one member; then whoever has more waits.
+/// How many calls may be under way to one member; a caller with more waits.
 const UNDER_WAY: usize = 1024;
 
 /// A connection on which nothing has come for so long, although something is waited for, is given up: a cut that
@@ -37,7 +37,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// How long making a connection may take, TLS included.
 const CONNECT: Duration = Duration::from_secs(2);
 
-/// How long after a connection could not be made none is tried: whoever asks is told at once instead.
+/// After a connection could not be made, none is tried for this long: callers get the error at once.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// What came of a call.
@@ -192,7 +192,7 @@ impl Callee {
 }
 
 /// Sends calls and passes answers on, until the connection breaks. What was under way then fails, because its
-/// answers can go nowhere. Neither waits for the other: two members that both waited to send would wait for ever.
+/// answers can go nowhere. Neither waits for the other: two members that both waited to send would wait without end.
 async fn exchange<T: AsyncRead + AsyncWrite>(
     frames: wire::Frames<T>,
     first: Asked,
@@ -249,7 +249,7 @@ where
 }
 
 fn note(under_way: &mut HashMap<u64, UnderWay>, number: u64, call: UnderWay) {
-    // Whoever asked may have given up since.
+    // The caller may have given up since.
     if under_way.len() >= UNDER_WAY {
         under_way.retain(|_, call| !call.answered.is_closed());
     }
@@ -280,7 +280,7 @@ mod tests {
         Request::Read { key: "k".into(), way: Way { passed_on: true, within_ms: 1000 } }
     }
 
-    /// Whoever asked has not looked at its answer yet, or waits for its own client to take it.
+    /// The caller has not looked at its answer yet, or waits for its own client to take it.
     #[tokio::test]
     async fn values_are_taken_as_far_as_there_is_room() {
         let (ours, theirs) = tokio::io::duplex(1 << 16);

@@ -170,7 +170,7 @@ impl Member {
                 }
             };
             if way.passed_on {
-                // Whoever passed it on looks for another, and knows that repeating does no harm.
+                // The member that passed it on looks for another, and knows that repeating does no harm.
                 return (lost.map_or(Reply::NotLeading { leader: hint }, Reply::Unknown), None);
             }
             if Instant::now() >= until {
@@ -265,7 +265,7 @@ impl Member {
         }
     }
 
-    /// Asks whoever leads, and gives up when another does: one that was paused or cut off does not answer.
+    /// Asks the leader, and gives up when another does: one that was paused or cut off does not answer.
     async fn call_while_it_leads(
         &self,
         leader: u64,

@@ -218,7 +218,7 @@ impl Stream {
 }
 
 /// The next answer: how far the follower is, and how long it took for the message by its own account. `None` if it
-/// was no success. Waits for ever if nothing is under way.
+/// was no success. Never returns if nothing is under way.
 async fn answer(under_way: &mut VecDeque<Sent>) -> Option<(LogId<u64>, Duration)> {
     let Some(first) = under_way.front_mut() else { return std::future::pending().await };
     let reply = (&mut first.answer).await;

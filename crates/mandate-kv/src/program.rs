@@ -216,7 +216,7 @@ async fn node(args: NodeArgs) -> anyhow::Result<()> {
         reason = node.ended() => Some(reason),
     };
     node.shutdown().await;
-    // Whoever supervises the process learns that it is not well, and clients that they have to ask another.
+    // Supervisors learn that the process is not well, and clients that they have to ask another.
     match failed {
         Some(reason) => anyhow::bail!("{reason}. Mend that, and start the member again"),
         None => Ok(()),

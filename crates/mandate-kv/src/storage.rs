@@ -114,7 +114,7 @@ pub enum StorageError {
         path.display()
     )]
     Unusable {
-        /// Which.
+        /// The file or directory that cannot be used.
         path: PathBuf,
         /// What is wrong.
         source: std::io::Error,

@@ -122,7 +122,7 @@ mod tests {
         bytes: usize,
         deposes_at: usize,
     ) -> (&'static Follower, Result<SnapshotResponse<u64>, Failed>, Duration) {
-        // Answers are of any life.
+        // Answers may come from any incarnation.
         let follower: &'static Follower = Box::leak(Box::default());
         let whole: Vec<u8> = (0..bytes).map(|byte| (byte / 7) as u8).collect();
         let snapshot = snapshot(&whole).await;

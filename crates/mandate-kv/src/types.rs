@@ -42,7 +42,7 @@ pub(crate) fn bytes_of(entry: &openraft::Entry<Kv>) -> usize {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcomes(pub Vec<WriteOutcome>);
 
-/// A write of a client. The number makes it safe to repeat: a number is carried out at most once, whoever it is sent to and
+/// A write of a client. The number makes it safe to repeat: a number is carried out at most once, whichever members it is sent to and
 /// however often.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteCommand {

@@ -2,7 +2,7 @@
 //!
 //! A connection is TLS 1.3 with certificates of the group's authority on both sides ([`mandate_peer::links::StreamTls`]),
 //! and carries frames: four bytes of length, then postcard. The first frame is a `Hello`, which says what the connection
-//! is for; then whoever dialled sends `Call`s and is sent a `Return` for each, in any order. Bytes that are no frame,
+//! is for; then the dialling side sends `Call`s and is sent a `Return` for each, in any order. Bytes that are no frame,
 //! or a frame that is no message, end the connection with an error; nothing that is sent can do more.
 //!
 //! Raft's and the driver's messages are taken from members only, and only in the name of the member whose certificate
@@ -161,7 +161,7 @@ pub(crate) enum Reply {
     Unknown(String),
     /// It was not done.
     Refused(String),
-    /// No answer to anything: something takes its time, and whoever asked lives.
+    /// No answer to anything: something takes its time, and the connection is alive.
     Busy,
 }
 

@@ -7,7 +7,7 @@
 //! | [`picture`] | results as diagrams, SVG and PNG |
 //! | [`pole`] | the evaluation of POLE (leaders by application scores), on a replicated service |
 //! | [`local_group`] | elections among the servers of a topology, in virtual time |
-//! | [`rivals`] | what people elect leaders with today, struck and measured like ours |
+//! | [`rivals`] | what people elect leaders with today, put under the same faults and measured like ours |
 //! | [`wan`] | a wide-area network on one machine, for real processes |
 
 pub mod load;

@@ -21,7 +21,7 @@ use settings::{DEPLOYMENT_1, DEPLOYMENT_2, DEPLOYMENT_3, EVEN, three, topology_o
 const SECOND: Duration = Duration::from_secs(1);
 const P5: MemberId = MemberId::new(5);
 
-/// A group that is led by p5, or by whoever is the last.
+/// A group that is led by p5, or by the last member.
 fn led_by(leader: MemberId, seed: u64, topology: &Topology, setup: &GroupSetup) -> LocalGroup {
     let mut group = LocalGroup::new(seed, topology, setup);
     group.run_for(SECOND * 10);

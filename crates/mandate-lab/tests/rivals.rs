@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// A rival, left alone for a second before its leader is struck.
+/// A rival, left alone for a second before its leader is made to fail.
 fn rival(args: &[&str]) -> Value {
     rival_standing("1s", args)
 }
@@ -201,7 +201,7 @@ fn a_large_group_on_a_database_is_struck_like_a_small_one() {
         command.args(["failover", "--members", "30", "--kills", "1", "-o", "json"]);
         command.args(args).output().expect("the program runs")
     };
-    // A lease that a busy host can renew. If it is too busy even so, nobody is struck, or followed in time: once more.
+    // A lease that a busy host can renew. If it is too busy even so, no leader fails, or none follows in time: once more.
     let on_postgres = ["--engine", "sql", "--server", "postgres", "--lease", "2s"];
     let mut output = failover(&on_postgres);
     let mut report = Value::Null;

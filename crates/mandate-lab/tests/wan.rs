@@ -46,7 +46,7 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-/// The median of so many round trips is as it should be. A busy machine may hold up whoever measures; a delay that is wrong stays so.
+/// The median of so many round trips is as it should be. A busy machine may hold up the measuring thread; a delay that is wrong stays so.
 fn takes_ms(from: &EmulatedHost, to: &EmulatedHost, pings: u32, expected: std::ops::Range<f64>) {
     let mut found = Vec::new();
     for _ in 0..ATTEMPTS {
@@ -89,7 +89,7 @@ fn numbers(from: &EmulatedHost, to: &EmulatedHost, count: u32) -> Vec<u32> {
     let sender = from.within(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
     sender.connect((to.address, receiver.local_addr().unwrap().port())).unwrap();
     receiver.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-    // Whoever reads may be held up, and the kernel must not drop anything meanwhile.
+    // The reader may be held up, and the kernel must not drop anything meanwhile.
     let _ = set_socket_recv_buffer_size_force(&receiver, 16 << 20);
     let sending = thread::spawn(move || {
         for number in 0..count {

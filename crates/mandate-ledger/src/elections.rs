@@ -166,7 +166,7 @@ impl Elections {
             Command::Resign { of, done } => {
                 let held = held(one.partition).and_then(|holding| one.held(holding));
                 let is_meant = held.is_some() && one.side.concerns(of.as_ref(), held);
-                // Before whoever asked is told.
+                // Before the caller is told.
                 one.side.withdraw(of.as_ref());
                 done.map(|done| done.send(()));
                 is_meant

@@ -51,15 +51,15 @@ pub fn start_with_value<L: Ledger>(
     value: Option<Value>,
 ) -> Result<LedgerRoles, StartError> {
     let plan = setup.config.with_roles(setup.roles).resolve(ledger.grants())?;
-    let life = Incarnation::new(getrandom::u64().map_err(StartError::Random)?);
-    let member = ledger.member(life, &plan)?;
+    let incarnation = Incarnation::new(getrandom::u64().map_err(StartError::Random)?);
+    let member = ledger.member(incarnation, &plan)?;
     let layout = Layout::new(plan.grants().partitions, setup.roles);
     let (me, mode, lease) = (plan.me(), plan.mode(), plan.threshold());
     let (handle, side) = EngineSide::open(None);
     // One clock: the machine's deadlines are compared with it when a role is asked for.
     let leases = LeaseTable::new(side.clock(), layout, mode);
     let mut effects = Effects::new();
-    let mut machine = neli::Member::start(plan, life, side.now(), &mut effects);
+    let mut machine = neli::Member::start(plan, incarnation, side.now(), &mut effects);
     // Before anything is assigned, and so before any claim.
     machine.handle(Input::Value(value), side.now(), &mut effects);
     let (end, ended) = watch::channel(None);

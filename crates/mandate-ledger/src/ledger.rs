@@ -13,8 +13,12 @@ pub trait Ledger {
     /// What it gives its members: read from it, never assumed.
     fn grants(&self) -> Grants;
 
-    /// A member's side, for a process with this life that goes by this plan. It is in no group before it asks to join.
-    fn member(&self, life: Incarnation, plan: &LedgerPlan) -> Result<Self::Member, LedgerError>;
+    /// A member's side, for a process with this incarnation that goes by this plan. It is in no group before it asks to join.
+    fn member(
+        &self,
+        incarnation: Incarnation,
+        plan: &LedgerPlan,
+    ) -> Result<Self::Member, LedgerError>;
 }
 
 /// A member's side of a ledger: what a [machine](mandate_proto::neli::Member) asks for goes in, and what it
@@ -90,7 +94,7 @@ pub enum LedgerError {
         "topic {topic} has {found} partitions, not {wanted}: the number is fixed for the life of a group"
     )]
     Partitions {
-        /// Which.
+        /// The topic's name.
         topic: String,
         /// What there is.
         found: u32,
@@ -100,7 +104,7 @@ pub enum LedgerError {
     /// A topic with a setting on which nothing can rest.
     #[error("topic {topic} has {setting}={found}, and needs {wanted}")]
     TopicSetting {
-        /// Which.
+        /// The topic's name.
         topic: String,
         /// The setting.
         setting: &'static str,

@@ -69,8 +69,8 @@ impl MemoryLedger {
     }
 
     /// From now on a member hears nothing of one side of the ledger, nor is it heard; or it does again.
-    pub fn cut(&self, life: Incarnation, side: Side, is_cut: bool) {
-        if let Some(mailbox) = self.shared.state().mailboxes.get_mut(&life) {
+    pub fn cut(&self, incarnation: Incarnation, side: Side, is_cut: bool) {
+        if let Some(mailbox) = self.shared.state().mailboxes.get_mut(&incarnation) {
             mailbox.is_cut[side as usize] = is_cut;
             mailbox.replies.retain(|(_, reply)| !is_cut || reply.side() != side);
         }
@@ -91,7 +91,7 @@ impl MemoryLedger {
         state.skew_nanos = state.skew_nanos.saturating_add(by_nanos);
     }
 
-    /// Members that there are, in the order of their lives.
+    /// The members that there are, in the order of their incarnations.
     pub fn members(&self) -> Vec<Incarnation> {
         self.shared.state().mailboxes.keys().copied().collect()
     }
@@ -143,15 +143,19 @@ impl Ledger for MemoryLedger {
         self.shared.state().broker.grants(session, heartbeat, barrier)
     }
 
-    fn member(&self, life: Incarnation, _: &LedgerPlan) -> Result<MemoryMember, LedgerError> {
+    fn member(
+        &self,
+        incarnation: Incarnation,
+        _: &LedgerPlan,
+    ) -> Result<MemoryMember, LedgerError> {
         let wakes = Arc::new(Notify::new());
         let mailbox =
             Mailbox { replies: VecDeque::new(), wakes: wakes.clone(), is_cut: [false; 2] };
-        self.shared.state().mailboxes.insert(life, mailbox);
+        self.shared.state().mailboxes.insert(incarnation, mailbox);
         Ok(MemoryMember {
-            client: MemoryClient::new(self.client, life),
+            client: MemoryClient::new(self.client, incarnation),
             ledger: self.clone(),
-            life,
+            incarnation,
             wakes,
             inputs: VecDeque::new(),
         })
@@ -163,7 +167,7 @@ impl Ledger for MemoryLedger {
 pub struct MemoryMember {
     client: MemoryClient,
     ledger: MemoryLedger,
-    life: Incarnation,
+    incarnation: Incarnation,
     wakes: Arc<Notify>,
     inputs: VecDeque<Input>,
 }
@@ -188,7 +192,7 @@ impl MemoryMember {
         let replies = {
             let mut state = shared.state();
             state.advance(now);
-            let mailbox = state.mailboxes.get_mut(&self.life);
+            let mailbox = state.mailboxes.get_mut(&self.incarnation);
             mailbox.map(|mailbox| std::mem::take(&mut mailbox.replies)).unwrap_or_default()
         };
         self.client.polled(now, &mut out);
@@ -234,6 +238,6 @@ impl LedgerClient for MemoryMember {
 impl Drop for MemoryMember {
     /// As if its process had died: it says nothing.
     fn drop(&mut self) {
-        self.ledger.shared.state().mailboxes.remove(&self.life);
+        self.ledger.shared.state().mailboxes.remove(&self.incarnation);
     }
 }

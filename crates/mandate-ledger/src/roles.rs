@@ -41,7 +41,7 @@ pub(crate) struct LeaseTable {
     /// Told when work on some partition has ended.
     pub(crate) idle: Notify,
     changes: broadcast::Sender<Change>,
-    /// For people and for monitoring: nothing is decided by it, and whoever asks who leads does not wait for it.
+    /// For people and for monitoring: nothing is decided by it, and a caller that asks who leads does not wait for it.
     noted: Mutex<Noted>,
 }
 
@@ -102,7 +102,7 @@ impl LeaseTable {
 /// Something that happened to a partition, and so to its roles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// What.
+    /// The event, for the partition that it names.
     pub event: Event,
     layout: Layout,
 }
@@ -159,7 +159,7 @@ impl LedgerRoles {
     /// in good order, within the bound on draining.
     pub fn begin(&self, role: RoleId) -> Option<Work> {
         let partition = self.leases.layout.partition_of(role);
-        // Counted before it is asked: whoever ends leadership looks in the other order.
+        // Counted before it is asked: the code that ends leadership looks in the other order.
         self.leases.slot_of(role)?.working.fetch_add(1, Ordering::SeqCst);
         let work = Work { leases: self.leases.clone(), partition };
         self.is_leader(role).then_some(work)

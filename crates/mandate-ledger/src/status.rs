@@ -28,7 +28,7 @@ pub struct RolesStatus {
 /// What a member can say of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartitionStanding {
-    /// Which.
+    /// Its number, from 0.
     pub partition: Partition,
     /// How many roles it stands for.
     pub roles: u32,

@@ -157,7 +157,7 @@ impl Direction {
         }
     }
 
-    /// What is to be done at `now`. Whoever carries out a [`Step::Move`] tells what came of it by
+    /// What is to be done at `now`. The caller that carries out a [`Step::Move`] tells the outcome by
     /// [`Direction::moved`].
     pub fn decide(&mut self, situation: &Situation, now: Instant) -> Step {
         let Some(leader) = situation.leader() else { return self.without_leader(situation, now) };

@@ -1,6 +1,6 @@
 //! Leaders by score for services built on openraft.
 //!
-//! Raft elects whoever times out first and has the log. Where members differ, in how far they are from each other
+//! Raft elects the member that times out first and has the log. Where members differ, in how far they are from each other
 //! and from the clients, that is seldom the best. Here the peer engine elects by score, and a [`RaftDriver`] beside each
 //! member's Raft makes the winner lead: at once where its log allows, and where it lags, as soon as it has caught
 //! up, while the best of those that are up to date serves as the *interim*.

@@ -17,7 +17,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts patient: whoever directs has `patience` for the first time, too.
+    /// Starts patient: the director has `patience` for the first time, too.
     pub fn new(patience: Duration, now: Instant) -> Self {
         Watchdog { patience, heard: now }
     }

@@ -78,7 +78,7 @@ impl Pair {
                 DatabaseAnswer::Members((1..=MEMBERS).map(row).collect())
             }
             _ => {
-                // Whoever leads has renewed.
+                // The leader has renewed.
                 self.row.version.beat += 1;
                 DatabaseAnswer::Control { changed: true, row: Some(self.row), value: None }
             }

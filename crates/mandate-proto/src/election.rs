@@ -17,7 +17,7 @@ pub enum State {
     Electing,
     /// Another.
     Following {
-        /// Who.
+        /// The leader that it follows.
         leader: MemberId,
         /// In which term.
         term: Term,

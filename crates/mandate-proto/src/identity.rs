@@ -1,4 +1,4 @@
-//! Who takes part, which of its lives it is in, and which reign is meant.
+//! Member, incarnation and term: who takes part, since which start, and which reign is meant.
 
 use core::fmt;
 use core::num::ParseIntError;
@@ -45,13 +45,13 @@ impl FromStr for MemberId {
     }
 }
 
-/// One life of a member, from a start to a crash: a random number drawn by the driver at each
-/// start. It tells two lives apart without a write to disk; it does not order them.
+/// One run of a member's process, from a start to a crash: a random number drawn by the driver at each
+/// start. It tells two incarnations apart without a write to disk; it does not order them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Incarnation(u64);
 
 impl Incarnation {
-    /// The life with this random number.
+    /// The incarnation with this random number.
     pub const fn new(random: u64) -> Self {
         Incarnation(random)
     }
@@ -91,7 +91,7 @@ impl Term {
     }
 
     /// Whether anyone can have counted up to it from `known`: a group that elected every second would
-    /// need more than a century. What names a higher one is ignored, lest one wrong number use up all
+    /// need more than a century. What names a higher one is ignored, so that one wrong number cannot use up all
     /// terms.
     pub const fn is_plausible_after(self, known: Term) -> bool {
         self.0 <= known.0.saturating_add(1 << 32)

@@ -8,7 +8,7 @@
 //!
 //! | module | what it is |
 //! | --- | --- |
-//! | [`machine`] | the contract between a protocol and whoever drives it |
+//! | [`machine`] | the contract between a protocol and its driver |
 //! | [`time`], [`timer`] | the project's own instants, and a table of deadlines |
 //! | [`identity`], [`score`] | members, incarnations, terms; what orders candidates |
 //! | [`election`] | what no protocol owns: who leads, guarantees, transfers, what a handle asks of a machine |

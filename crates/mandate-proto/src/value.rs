@@ -41,7 +41,7 @@ pub enum InvalidValue {
     Control {
         /// Where, in bytes.
         at: usize,
-        /// Which.
+        /// The character's Unicode code point.
         code: u32,
     },
 }

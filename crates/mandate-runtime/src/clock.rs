@@ -1,4 +1,4 @@
-//! The steady clock of a process: it counts the time a host spends suspended.
+//! A process's monotonic clock: it counts the time a host spends suspended.
 //!
 //! A lease that is counted on a clock which stands still during suspension (Linux's
 //! `CLOCK_MONOTONIC`, and with it `std::time::Instant`) is believed after it has ended. So this reads

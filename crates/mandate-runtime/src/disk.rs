@@ -1,4 +1,4 @@
-//! How the writes of a member's state go, for whoever watches over the member.
+//! How the writes of a member's state go, for those who monitor the member.
 //!
 //! A member that cannot write says nothing to the others, so from outside it looks like one that is down. Its
 //! daemon can still be asked: what is counted here is read without the driver, which may be waiting.

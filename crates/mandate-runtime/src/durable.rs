@@ -13,7 +13,7 @@
 //! rename over the link would leave the old state on the volume that it points to, and that state would come
 //! back with the volume. Links were not refused: a file that is mounted elsewhere is common in containers.
 //!
-//! **Each file has a random number**, drawn when it is made and kept for its life. Members show it to each other, so
+//! **Each file has a random number**, drawn when it is made and kept as long as it exists. Members show it to each other, so
 //! that a second file under the same member id is noticed.
 
 use std::fmt;
@@ -30,7 +30,7 @@ const HEADER: &str = "mandate state 1";
 /// Symbolic links that are followed, one after the other: as many as Linux follows.
 const MAX_LINKS: u32 = 40;
 
-/// Who may open the lock. Whoever can open it can take it, and so keep the member from starting.
+/// Who may open the lock. A process that can open it can take it, and so keep the member from starting.
 const LOCK_MODE: u32 = 0o600;
 
 /// Whose state a file is.
@@ -118,7 +118,7 @@ pub enum DurableError {
     },
 }
 
-/// The file of one member, locked for as long as this lives.
+/// The file of one member, locked until this is dropped.
 #[derive(Debug)]
 pub struct DurableFile {
     /// Without symbolic links.

@@ -148,7 +148,7 @@ pub enum ElectionState {
     Electing,
     /// Another.
     Following {
-        /// Who.
+        /// The leader that it follows.
         leader: MemberId,
         /// In which term.
         term: Term,
@@ -300,7 +300,7 @@ impl Election {
             }
             Protocol::NfdL { config, .. } => {
                 let (durable, stored) = open(&setup)?;
-                let boot = nfd_l::Boot { stored, wall: calendar(), lifetime };
+                let boot = nfd_l::Boot { stored, wall: wall_time(), lifetime };
                 (durable, Booted::NfdL(Box::new((*config, boot))))
             }
         };
@@ -579,7 +579,7 @@ fn compare(setup: &Setup, before: Option<&Agreed>, now: Option<&Agreed>) -> Resu
     Ok(())
 }
 
-fn calendar() -> WallTime {
+fn wall_time() -> WallTime {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     WallTime::from_unix_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }

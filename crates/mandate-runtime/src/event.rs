@@ -31,7 +31,7 @@ pub enum Event {
     Elected(Box<Record>),
     /// A member is suspected to be down, or is not any more.
     Suspected {
-        /// Who.
+        /// The member that is, or was, suspected.
         member: MemberId,
         /// Whether it is.
         suspected: bool,
@@ -60,7 +60,7 @@ pub enum Event {
     },
     /// A member has another list of members, or another guarantee: neither counts the other's votes.
     Differs {
-        /// Which.
+        /// The member that has another configuration.
         member: MemberId,
     },
     /// The quality of detection that is wanted cannot be had on the link from the leader as it is now.

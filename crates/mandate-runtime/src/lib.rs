@@ -17,7 +17,7 @@
 //! | [`engine_side`] | the engine's side of the handle: where another engine begins |
 //! | [`resigner`] | gives mandates back, and can do nothing else |
 //! | [`clock`] | a clock that counts suspension |
-//! | [`disk`] | how its writes go, for whoever watches over a member |
+//! | [`disk`] | how its writes go, for those who monitor a member |
 //! | [`durable`] | what must not be forgotten, in one small file |
 //! | [`transport`] | what carries messages, as the driver sees it |
 

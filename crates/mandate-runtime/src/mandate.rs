@@ -136,7 +136,7 @@ impl Mandate {
     /// hold any more. An engine that is told in time that leadership is to move, as the ledger engine is, does not let
     /// it go before all loans are back, within a bound.
     pub fn lend(&self) -> Option<Loan> {
-        // Counted before it is asked: whoever recalls it looks in the other order.
+        // Counted before it is asked: the code that recalls it looks in the other order.
         self.cell.lent.fetch_add(1, Ordering::SeqCst);
         let loan = Loan { cell: self.cell.clone() };
         self.check().then_some(loan)

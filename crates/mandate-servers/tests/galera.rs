@@ -1,4 +1,4 @@
-//! A private Galera cluster, struck.
+//! A private Galera cluster under faults.
 
 mod clients;
 

@@ -1,4 +1,4 @@
-//! A private MariaDB, struck.
+//! A private MariaDB under faults.
 
 mod clients;
 

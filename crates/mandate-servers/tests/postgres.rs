@@ -1,4 +1,4 @@
-//! A private PostgreSQL, struck.
+//! A private PostgreSQL under faults.
 
 mod clients;
 

@@ -1,4 +1,4 @@
-//! A private ZooKeeper, struck.
+//! A private ZooKeeper under faults.
 
 mod clients;
 

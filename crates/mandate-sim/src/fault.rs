@@ -13,7 +13,7 @@ pub enum Fault {
     Crash(HostIndex),
     /// The process starts again.
     Recover {
-        /// Which.
+        /// The host whose process starts.
         host: HostIndex,
         /// Whether what it had stored is still there.
         disk: DiskFate,
@@ -24,7 +24,7 @@ pub enum Fault {
     Resume(HostIndex),
     /// The whole host sleeps; messages to it are lost.
     Suspend {
-        /// Which.
+        /// The host that sleeps.
         host: HostIndex,
         /// Whether its monotonic clock stands still meanwhile.
         clock_stops: bool,

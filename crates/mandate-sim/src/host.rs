@@ -34,8 +34,8 @@ pub(crate) struct Host<S: Subject> {
     pub(crate) stored_edited: bool,
     /// Writes do not end.
     pub(crate) is_stuck: bool,
-    /// Rises with every start and every crash: what was scheduled for an earlier life is void.
-    pub(crate) life: u32,
+    /// Rises with every start and every crash: what was scheduled for an earlier incarnation is void.
+    pub(crate) incarnation: u32,
     pub(crate) activity: Activity,
     pub(crate) inbox: VecDeque<(MemberId, S::Message)>,
     pub(crate) effects: Effects<S::Effect>,
@@ -77,7 +77,7 @@ impl<S: Subject> Host<S> {
             goes_by_edited: false,
             stored_edited: false,
             is_stuck: false,
-            life: 0,
+            incarnation: 0,
             activity: Activity::Runs,
             inbox: VecDeque::new(),
             effects: Effects::new(),
@@ -106,9 +106,9 @@ impl<S: Subject> Host<S> {
     }
 
     /// Forgets everything that does not survive the process.
-    pub(crate) fn end_life(&mut self) {
+    pub(crate) fn end_incarnation(&mut self) {
         self.machine = None;
-        self.life += 1;
+        self.incarnation += 1;
         self.activity = Activity::Runs;
         self.inbox.clear();
         self.effects = Effects::new();

@@ -199,7 +199,7 @@ pub(crate) fn wall_step(random: &mut Random) -> i64 {
     if random.chance(0.5) { nanos } else { -nanos }
 }
 
-/// Links on which what was sent arrives in any order, up to twenty detection times later: former lives
+/// Links on which what was sent arrives in any order, up to twenty detection times later: former incarnations
 /// are heard long after their end.
 pub(crate) fn late_links(random: &mut Random, detect: Duration) -> LinkModel {
     LinkModel {

@@ -50,7 +50,7 @@ pub struct Boot<Stable> {
     pub is_changed: bool,
     /// The wall clock.
     pub wall: WallTime,
-    /// A random number that no other life of this member has.
+    /// A random number that no other incarnation of this member has.
     pub lifetime: Incarnation,
 }
 

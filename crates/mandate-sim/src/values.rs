@@ -1,6 +1,6 @@
 //! Values that leaders publish: one that is shown was published by the holder of the term that it is shown with.
 //!
-//! Every value of a run is another, and names the host that is to publish it. Whoever shows it must name that host as the
+//! Every value of a run is another, and names the host that is to publish it. A member that shows it must name that host as the
 //! leader, and all the same term. Between members its publisher is the first to show it; in a row or on a ledger others may see it
 //! before its publisher has heard that it is there.
 

@@ -48,8 +48,8 @@ pub struct Counts {
 
 enum Due<S: Subject> {
     Deliver { to: HostIndex, from: MemberId, message: S::Message },
-    Wake { host: HostIndex, life: u32 },
-    Written { host: HostIndex, life: u32 },
+    Wake { host: HostIndex, incarnation: u32 },
+    Written { host: HostIndex, incarnation: u32 },
     Happening(Happening<S::Input>),
 }
 
@@ -149,9 +149,9 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
         self.hosts[host].machine.is_some() && self.hosts[host].activity == Activity::Runs
     }
 
-    /// Which life of a process this is: another number after each start and each crash.
+    /// Which incarnation of a process this is: another number after each start and each crash.
     pub fn life(&self, host: HostIndex) -> u32 {
-        self.hosts[host].life
+        self.hosts[host].incarnation
     }
 
     /// When a host's monotonic clock, running on as it does, reads `instant`.
@@ -236,8 +236,8 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
         self.now = self.now.max(at);
         match event {
             Due::Deliver { to, from, message } => self.deliver(to, from, message),
-            Due::Wake { host, life } => self.wake(host, life, at),
-            Due::Written { host, life } => self.written(host, life),
+            Due::Wake { host, incarnation } => self.wake(host, incarnation, at),
+            Due::Written { host, incarnation } => self.written(host, incarnation),
             Due::Happening(happening) => self.happen(happening),
         }
         true
@@ -272,9 +272,9 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
         }
     }
 
-    fn wake(&mut self, index: HostIndex, life: u32, at: SimTime) {
+    fn wake(&mut self, index: HostIndex, incarnation: u32, at: SimTime) {
         let host = &mut self.hosts[index];
-        if host.life != life || host.wake.is_none_or(|wake| wake.at != at) {
+        if host.incarnation != incarnation || host.wake.is_none_or(|wake| wake.at != at) {
             return;
         }
         host.wake = None;
@@ -301,9 +301,9 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
         }
     }
 
-    fn written(&mut self, index: HostIndex, life: u32) {
+    fn written(&mut self, index: HostIndex, incarnation: u32) {
         let host = &mut self.hosts[index];
-        if host.life != life {
+        if host.incarnation != incarnation {
             return;
         }
         self.counts.events += 1;
@@ -362,7 +362,8 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
         if host.is_stuck {
             return;
         }
-        self.queue.push(self.now + takes, Due::Written { host: index, life: host.life });
+        self.queue
+            .push(self.now + takes, Due::Written { host: index, incarnation: host.incarnation });
     }
 
     fn transmit(&mut self, from: HostIndex, to: HostIndex, message: S::Message) {
@@ -396,14 +397,14 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
         let lateness = self.chance.between(Duration::ZERO, self.machinery.lateness);
         let at = due.max(self.now) + lateness;
         host.wake = Some(Wake { due, at });
-        self.queue.push(at, Due::Wake { host: index, life: host.life });
+        self.queue.push(at, Due::Wake { host: index, incarnation: host.incarnation });
     }
 
     fn start(&mut self, index: HostIndex) {
         let lifetime = Incarnation::new(self.chance.number());
         let host = &mut self.hosts[index];
         host.clock.restart(self.now);
-        host.life += 1;
+        host.incarnation += 1;
         host.goes_by_edited = host.is_edited;
         let boot = Boot {
             id: member(index),
@@ -433,7 +434,7 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
                 if let Some(stable) = host.writing.take_if(|_| landed) {
                     host.store(stable);
                 }
-                host.end_life();
+                host.end_incarnation();
             }
             Fault::Recover { host: index, disk } => {
                 match disk {
@@ -481,7 +482,7 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
             return;
         }
         if host.unwritten.is_some() {
-            self.queue.push(self.now, Due::Written { host: index, life: host.life });
+            self.queue.push(self.now, Due::Written { host: index, incarnation: host.incarnation });
         } else if let Some(stable) = host.writing.take() {
             self.begin_write(index, stable);
         }

@@ -88,7 +88,7 @@ fn a_threshold_counted_from_the_answer_is_caught() {
 }
 
 /// Section "Exclusivity of role assignment": if the check passes, a record was published no longer than T
-/// ago. On a ledger that hands records to whoever asks, that says nothing of who owns the partition.
+/// ago. On a ledger that hands records to every process that asks, that says nothing of who owns the partition.
 #[test]
 fn the_papers_exclusive_rule_lets_two_lead_on_a_ledger_that_hands_records_to_anyone() {
     assert_eq!(exclusive(Mutant::RecordsProve, 1_000), ONE_HOLDER);

@@ -56,7 +56,7 @@ struct Shared {
 /// A row of the table of members.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemberEntry {
-    /// Who.
+    /// The member's id.
     pub member: MemberId,
     /// Its stay in the group: who has a lower one has been there for longer.
     pub incarnation: u64,
@@ -71,7 +71,7 @@ pub struct MemberEntry {
 /// A role's control row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleEntry {
-    /// Which.
+    /// The role's number.
     pub role: RoleId,
     /// Its term.
     pub term: Term,
@@ -216,7 +216,7 @@ impl Database {
         }
     }
 
-    /// Raises the terms of a group and of its roles: from now on they are above this one. For whoever has put an older
+    /// Raises the terms of a group and of its roles: from now on they are above this one. For an operator who has put an older
     /// database back, and knows how far terms had come. Who leads leads no more; the next may after the longest lease.
     /// The control row of the group as it is then.
     pub async fn raise(

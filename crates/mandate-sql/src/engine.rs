@@ -95,7 +95,7 @@ impl Sql {
         Ok(Sql { election, database: database.clone(), group, me, incarnation })
     }
 
-    /// Whether this member's number is in use by a process that lives: watched for as long as it may take to
+    /// Whether this member's number is in use by a running process: watched for as long as it may take to
     /// show. To be asked before [`start`](Sql::start) where numbers are given by hand. A row that a crash left
     /// behind costs this wait, of one and a half rounds.
     pub async fn is_running(

@@ -24,7 +24,7 @@ pub enum SqlError {
     /// There is no way to the database at present: it is down, it is starting, or it takes no more connections.
     #[error("{address} cannot be used: {reason}")]
     Unreachable {
-        /// Which.
+        /// The database's address, without a password.
         address: String,
         /// What it said.
         reason: String,
@@ -33,7 +33,7 @@ pub enum SqlError {
     /// database, a missing privilege, a certificate that is not trusted, a file that may only be read.
     #[error("{address} cannot be used: {reason}")]
     Refused {
-        /// Which.
+        /// The database's address, without a password.
         address: String,
         /// What it said, and what to do.
         reason: String,

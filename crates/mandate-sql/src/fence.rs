@@ -40,7 +40,7 @@ pub const RAISE: &str = "insert into mandate_fence (group_name, role, term) \
      on conflict (group_name, role) do update set term = excluded.term where excluded.term >= mandate_fence.term";
 
 /// How long a fenced transaction of PostgreSQL waits for those of an older term, where the caller has no `lock_timeout`: long
-/// enough for any that is at work, and not for ever for one whose process was stopped.
+/// enough for any that is at work, and not without end for one whose process was stopped.
 pub const PATIENCE: &str = "10s";
 
 /// Why a transaction must not go on: roll it back.
@@ -103,13 +103,13 @@ pub(crate) fn functions(dialect: Dialect) -> Vec<String> {
 }
 
 /// Transactions of the term that is there share the row. One of a newer term waits until they have ended, raises the
-/// row, and whoever of an older term comes then finds it so. Nobody first shares and then raises: two who do would
+/// row, and one of an older term that comes then finds it so. Nobody first shares and then raises: two who do would
 /// wait for each other.
 ///
 /// Who holds the row cannot be read when the wait is over: row locks are in the row, and under the number of a
 /// subtransaction. So those are named that have fenced something and wait for nothing, as what they are: one of them.
 ///
-/// The function looks for its tables where it was made, whatever the search path of whoever calls it: with a schema for each
+/// The function looks for its tables where it was made, whatever the caller's search path: with a schema for each
 /// tenant it would check another's table.
 const POSTGRES: &str = "do $mandate$
 begin

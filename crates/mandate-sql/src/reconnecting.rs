@@ -127,7 +127,7 @@ impl Reconnecting {
         done
     }
 
-    /// The same for whoever waits for nothing else meanwhile: given up after a while, and the connection with it.
+    /// The same for a caller that waits for nothing else meanwhile: given up after a while, and the connection with it.
     pub(crate) async fn run_bounded(&self, batch: Batch) -> Result<Vec<Done>, Trouble> {
         let answers = self.answers();
         let bound = bound(self.shared.patience);
@@ -262,7 +262,7 @@ async fn serve(shared: &Shared, session: Arc<Session>) {
 async fn listen(shared: &Shared, session: &Arc<Session>, wanted: bool) {
     let bound = bound(shared.patience);
     match tokio::time::timeout(bound, session.listen(wanted)).await {
-        // Notifications are for speed alone: whoever hears none sees changes at its next look.
+        // Notifications are for speed alone: a member that hears none sees changes at its next look.
         Ok(_) => {}
         Err(_) => shared.drop_session(session, "it does not answer"),
     }

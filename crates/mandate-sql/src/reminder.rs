@@ -1,7 +1,7 @@
 //! What an operator is told about trouble that lasts: each reason at once, and then every half minute.
 //!
 //! Trouble often alternates. A standby takes a connection and refuses the first write, so that a member connects and
-//! loses its connection several times a second. Whoever remembers only the last line logs two lines a second then;
+//! loses its connection several times a second. A log that remembers only the last line writes two lines a second then;
 //! this remembers the last few.
 
 use std::time::{Duration, Instant};

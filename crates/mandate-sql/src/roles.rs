@@ -1,7 +1,7 @@
 //! Many roles over the members of one group.
 //!
 //! A process is in the group once, and contends for every role. Each role has a control row, and so terms and leases of its
-//! own: the same rules, the same guarantee. The group's leader spreads roles evenly over whoever lives, by writing for
+//! own: the same rules, the same guarantee. The group's leader spreads roles evenly over the members that are alive, by writing for
 //! each whom it prefers; who leads a role and is not preferred hands it over, and after a crash the preferred one has the
 //! first turn. A wrong or late preference costs balance, never safety.
 //!
@@ -35,7 +35,7 @@ pub struct SqlRoles {
 /// This process leads a role now, or does not any more.
 #[derive(Clone, Debug)]
 pub struct RoleChange {
-    /// Which.
+    /// The role that is led, or is no more.
     pub role: RoleId,
     /// The mandate, if it leads.
     pub mandate: Option<Mandate>,

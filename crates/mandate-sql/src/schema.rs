@@ -1,6 +1,6 @@
 //! The tables, and how they come to be.
 //!
-//! Everything is a whole number or short text: times are microseconds, calendar times milliseconds since 1970.
+//! Everything is a whole number or short text: times are microseconds, wall-clock times are milliseconds since 1970.
 //! Rows are small and hot. PostgreSQL keeps room in their pages, so that a renewal touches no index.
 //!
 //! Version 2 has `fenced_term` in the control row: the term whose leader relies on terms alone. It is a term and no flag,

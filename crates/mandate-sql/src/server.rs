@@ -20,10 +20,10 @@ pub(crate) const MAKING_BOUND: Duration = Duration::from_secs(60);
 pub(crate) const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long the server waits for a lock before it is asked anew. A statement that waits keeps the server from removing
-/// old versions of any row, and whoever makes an index concurrently waits for it.
+/// old versions of any row, and a `create index concurrently` waits for it.
 pub(crate) const LOCK_WAIT: Duration = Duration::from_secs(10);
 
-/// An answer within this time: whoever is silent for longer says nothing any more.
+/// An answer within this time: a server that is silent for longer says nothing any more.
 pub(crate) async fn answered<T>(
     bound: Duration,
     answer: impl Future<Output = T>,

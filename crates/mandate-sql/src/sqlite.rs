@@ -1,6 +1,6 @@
 //! SQLite: a file that the processes of one host share.
 //!
-//! The library waits where it works, so a connection lives on a thread of its own. The file is in WAL mode, so
+//! The library waits where it works, so a connection has a thread of its own. The file is in WAL mode, so
 //! that readers and the writer do not wait for each other, and every write that decides anything is synced.
 //!
 //! All that rests on memory which the processes share and on locks of the file, both of one host. On a network file system
@@ -157,7 +157,7 @@ fn open(path: &Path, patience: Duration) -> rusqlite::Result<Connection> {
         connection.execute_batch(&schema::version(Dialect::Sqlite))?;
         connection.execute_batch("commit")?;
     }
-    // Shorter than the patience of whoever renews a lease: then a lock that another holds is called by its name.
+    // Shorter than a lease renewal's patience: then a lock that another holds is called by its name.
     connection.busy_timeout(patience / 2)?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
@@ -245,7 +245,7 @@ fn judge(path: &Path, ground: FileLocation) -> Result<(), NoConnection> {
 
 fn serve(connection: Connection, orders: &mpsc::Receiver<Order>) {
     while let Ok((batch, done)) = orders.recv() {
-        // Whoever has given it up since would not know what to do with it.
+        // A caller that has given it up since would not know what to do with it.
         if done.is_closed() {
             continue;
         }

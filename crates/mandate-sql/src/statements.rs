@@ -238,7 +238,7 @@ fn fenced_term(publish: &Published, term: Term) -> Value {
     }
 }
 
-/// Makes the control row where there is none, at the highest term that the history, the fence or whoever asks knows of. Where
+/// Makes the control row where there is none, at the highest term that the history, the fence or the caller knows of. Where
 /// it is there, nothing is locked: on MySQL an `insert ignore` that finds its row would share it, and who shares a row that the
 /// leader wants to renew and then wants to write it himself waits for a leader who waits for him.
 pub(crate) fn make_control(key: &Key, first: &Published, floor: Term) -> Step {
@@ -389,7 +389,7 @@ fn prefer(key: &Key, term: Term, changes: &[(RoleId, MemberId)]) -> Batch {
     Batch { steps, atomic: true, announce: None }
 }
 
-/// Raises the terms of a group and of its roles: whoever leads leads no more, and terms from now on are above this one. A
+/// Raises the terms of a group and of its roles: the leader leads no more, and terms from now on are above this one. A
 /// row that says so counts as made again, so that leases that were lost with a database are waited for.
 pub(crate) fn raise(key: &Key, above: Term, first: &Published) -> Batch {
     let raise = Step::durable(

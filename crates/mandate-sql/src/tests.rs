@@ -313,7 +313,7 @@ async fn what_is_not_there_yet_is_said_with_what_to_do() {
     Database::open(&address, PATIENCE).await.unwrap();
 }
 
-/// Whoever deploys several programs at once makes the tables several times at once.
+/// Programs that are deployed together make the tables several times at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_are_made_by_several_at_once() {
     let postgres = Postgres::launch(&PostgresConfig::default()).unwrap();

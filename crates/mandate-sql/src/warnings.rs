@@ -1,4 +1,4 @@
-//! What an operator should know of, in the log: whoever runs a member sees it, also where nobody listens to its events.
+//! What an operator should know of, in the log: a member's operator sees it, also where nobody listens to its events.
 
 use mandate_proto::identity::Term;
 use mandate_proto::registers::{Config, ControlState, Event, Part, SqlGuarantee};

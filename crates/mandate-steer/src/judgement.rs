@@ -3,7 +3,7 @@
 //! The sidecar that the others have elected judges, and moves leadership *to its own server*: it knows best how that one is,
 //! and there is one such sidecar in a term. It asks the system's leader, which may be anywhere, also where no sidecar runs.
 //!
-//! A system may not look whether the target of a move lives or has the log (etcd does not). If it does not, writes stop for an
+//! A system may not look whether a move's target is alive or has the log (etcd does not). If it does not, writes stop for an
 //! election timeout, and the old leader resumes. So before a move both servers are asked, just now, and have to agree on which one
 //! leads and in which term; and the target may be behind by no more than what is on its way.
 //!
@@ -216,7 +216,7 @@ impl Judge {
         if let Some(why) = &sight.wishes.hold {
             return Err(IdleReason::Held(why.clone()));
         }
-        // What is not to lead is left, whoever has moved leadership there.
+        // What is not to lead is left, no matter who has moved leadership there.
         if is_respected && !sight.wishes.drained.contains(&leads) {
             return Err(IdleReason::LeftAlone(leads));
         }

@@ -105,8 +105,8 @@ pub(super) struct DemoController {
     apis: BTreeMap<MemberId, String>,
     parts: BTreeMap<MemberId, Part>,
     chosen: Option<MemberId>,
-    /// When the leader was struck, until another leads.
-    struck: Option<(MemberId, Instant)>,
+    /// The leader that was made to fail, and when, until another leads.
+    faulted: Option<(MemberId, Instant)>,
     story: VecDeque<StoryLine>,
     told: u64,
     began: Instant,
@@ -124,7 +124,7 @@ impl DemoController {
             apis,
             parts: BTreeMap::new(),
             chosen: None,
-            struck: None,
+            faulted: None,
             story: VecDeque::new(),
             told: 0,
             began: Instant::now(),
@@ -165,7 +165,7 @@ impl DemoController {
         }
         if let Some(Part::Leading(term)) = part {
             let later =
-                self.struck.take_if(|(who, _)| who != member).map_or(String::new(), |(_, at)| {
+                self.faulted.take_if(|(who, _)| who != member).map_or(String::new(), |(_, at)| {
                     format!(", {:.2} s later", at.elapsed().as_secs_f64())
                 });
             self.tell_of(*member, format!("leads in term {term}{later}"))?;
@@ -205,7 +205,7 @@ impl DemoController {
                 self.parts.remove(&member);
             }
             if leads {
-                self.struck = Some((member, Instant::now()));
+                self.faulted = Some((member, Instant::now()));
             }
         }
         let who = if leads { ", the leader," } else { "" };

@@ -1,4 +1,4 @@
-//! The demo's page: who leads, how everyone is, and buttons to strike them with.
+//! The demo's page: who leads, how everyone is, and buttons that inject faults.
 
 use std::sync::Arc;
 

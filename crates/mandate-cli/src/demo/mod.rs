@@ -1,4 +1,4 @@
-//! `mandate demo`: five real members on this host, and somebody who strikes them.
+//! `mandate demo`: five real members on this host, and a controller that injects faults.
 //!
 //! The members are processes of this program (`processes`), the network between them is slow as the wide area is and can
 //! be cut (`crate::relay`), and what befalls them comes from keys (`keys`), from buttons on a page (`demo_page`) or from a

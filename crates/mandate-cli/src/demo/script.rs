@@ -34,9 +34,9 @@ pub(super) async fn play(
 ) -> anyhow::Result<()> {
     let beat = length / SCENES;
     let mut script = Script { scene, orders, beat, next: Instant::now() + beat };
-    for strike in [Act::Kill, Act::CutOff, Act::Pause] {
+    for fault in [Act::Kill, Act::CutOff, Act::Pause] {
         let leader = script.settled().await?;
-        script.order(leader, strike).await?;
+        script.order(leader, fault).await?;
         script.led_by("another leads", |next| next != leader).await?;
         script.rest().await;
         script.order(leader, Act::Revive).await?;

@@ -45,7 +45,7 @@ impl Watcher {
         let weak = Arc::downgrade(&shared);
         thread::spawn(move || {
             let client = DaemonClient::on_loopback(api);
-            // The life of the member that was told, and what.
+            // The incarnation of the member that was told, and what.
             let mut told = None;
             while let Some(shared) = weak.upgrade() {
                 let status: Option<StatusDocument> = client.get("/v1/status").ok();

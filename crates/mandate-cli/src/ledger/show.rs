@@ -46,7 +46,7 @@ pub(super) struct PartitionDocument {
     /// What the leader has published with its term; absent when the topic retains the claim no more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) value: Option<String>,
-    /// What whoever committed last goes by.
+    /// The layout of the member that committed last.
     pub(super) layout: Option<String>,
     /// What is wrong with the partition.
     pub(super) trouble: Option<String>,

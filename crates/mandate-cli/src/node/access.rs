@@ -225,7 +225,7 @@ pub async fn admit(State(access): State<Arc<Access>>, request: Request, next: Ne
     response
 }
 
-/// What whoever asks must know.
+/// The bearer token that a request must carry.
 pub(super) struct Token(Vec<u8>);
 
 impl std::fmt::Debug for Token {

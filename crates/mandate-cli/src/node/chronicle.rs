@@ -1,6 +1,6 @@
 //! What has happened at this member: numbered, with the time of day, and kept for who asks later.
 //!
-//! The election tells an event once, to whoever listens. A page that is opened afterwards, or that was away
+//! The election tells an event once, to those that listen at that moment. A page that is opened afterwards, or that was away
 //! for a moment, wants what it has missed; so events get numbers here, and the last of them are kept. The
 //! time of day is for people: nothing is decided by it.
 
@@ -147,7 +147,7 @@ impl EventDocument {
     }
 }
 
-/// The record of a member's life since it was started.
+/// The events of a member since its process started.
 #[derive(Debug)]
 pub(crate) struct Chronicle {
     kept: Mutex<Kept>,
@@ -208,7 +208,7 @@ impl Chronicle {
         if kept.events.len() > EVENTS {
             kept.events.pop_front();
         }
-        // Under the lock, so that whoever subscribes under it misses nothing and hears nothing twice.
+        // Under the lock, so that a subscriber misses nothing and hears nothing twice.
         let _ = self.told.send(document.clone());
         document
     }

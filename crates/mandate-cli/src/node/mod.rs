@@ -114,7 +114,7 @@ pub async fn serve(
         // A supervisor starts it again; a daemon that answers without a member would stay as it is.
         reason = member::until_ended(&member) => anyhow::bail!("the member has ended: {reason}"),
         () = stopped(&election) => {
-            // Nobody asked for it. Whoever started this daemon is to start it again, or to look.
+            // Nobody asked for it. Its supervisor is to start it again, or an operator to look.
             served.abort();
             member.shutdown().await;
             let why = member.ended().unwrap_or("its driver ended: see the log".into());
@@ -126,7 +126,7 @@ pub async fn serve(
         None => election.state().borrow().mandate().is_some_and(Mandate::check),
     };
     let _ = output::print(if leads { "stopping: leadership is given back" } else { "stopping" });
-    // While the api still answers, so that whoever holds the mandate hears of it.
+    // While the api still answers, so that the holders of the mandate hear of it.
     let _ending = holders.end().await;
     served.abort();
     member.shutdown().await;

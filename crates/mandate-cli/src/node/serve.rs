@@ -4,7 +4,7 @@
 //! keep it from being answered: connections that say nothing, or very slowly, until there are no more to be had;
 //! and requests that never end. So a connection has a time for its handshake and for each request's head and
 //! body; and when there are as many as there may be, the one that has been in its present state the longest makes
-//! room for the next. Whoever asks in earnest is done within milliseconds, and so never that one. Streams of
+//! room for the next. A genuine request is done within milliseconds, so it is never that one. Streams of
 //! events are spared, and are limited by themselves.
 //!
 //! A limit for each address was rejected: on loopback all have the same, and behind a proxy, too.
@@ -104,7 +104,7 @@ impl Door {
         Ok(format!("{scheme}://{}", self.listener.local_addr()?))
     }
 
-    /// Answers with this router, for ever.
+    /// Answers with this router, without end.
     pub async fn serve(self, router: Router) {
         let router = router
             .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))

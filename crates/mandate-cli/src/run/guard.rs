@@ -20,13 +20,13 @@
 //! | the wrapper is stopped or starved | with leases the same; without, nothing until it runs again |
 //! | the guard is killed | the kernel kills the command, the wrapper what that has started |
 //! | the guard is stopped or starved | with leases the wrapper kills it and the rest, 50 ms before the deadline |
-//! | both are killed at once | the kernel kills the command itself; what it has started lives on |
+//! | both are killed at once | the kernel kills the command itself; what it has started keeps running |
 //! | all are stopped, then continued | a command that runs before its guard does may act for that moment |
 //! | the command becomes another user (`sudo`) | neither may kill it: it is named, and leadership not given back |
 //! | it forks without end | killed, unless it has left its process group and never stays one process: see [`tree`] |
 //!
 //! So a deadline is kept by the guard *or* the wrapper, whichever runs, assuming that one of them gets the
-//! processor for a few milliseconds within the last 100 before it. Whoever cannot accept what is left checks terms
+//! processor for a few milliseconds within the last 100 before it. An application that cannot accept what is left checks terms
 //! where it matters.
 //!
 //! A thread of the wrapper would be stopped and killed along with it. `timeout(1)` and supervisors watch a
@@ -259,7 +259,7 @@ impl Guard {
             }
         }
         if let Phase::Killing { since } = self.phase {
-            let tree = self.killing.strike();
+            let tree = self.killing.kill_once();
             if self.killing.is_done() {
                 self.take_note();
                 return true;

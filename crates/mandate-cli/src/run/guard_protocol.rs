@@ -30,7 +30,7 @@ const MAX_BYTES: usize = 4096;
 const MAX_FILES: usize = 2;
 
 /// What of a lease is kept for the killing itself: a tree of processes is gone in a few milliseconds, but on
-/// a busy host whoever kills it may have to wait for the processor.
+/// a busy host its killer may have to wait for the processor.
 const RESERVE: Duration = Duration::from_millis(100);
 
 /// Time since the host was started, suspension included. All processes of a host read the same.

@@ -55,12 +55,12 @@ impl Guarded {
         guard.arg("--").args(command).stdin(OwnedFd::from(theirs));
         let Environment { role, term, value } = environment;
         guard.env("MANDATE_ROLE", role).env("MANDATE_TERM", term.to_string());
-        // One that was inherited from whoever started this program is not about this term.
+        // One that was inherited from this program's parent is not about this term.
         guard.env_remove("MANDATE_LEADER_VALUE");
         if let Some(value) = value {
             guard.env("MANDATE_LEADER_VALUE", value.as_str());
         }
-        // So that what strikes our process group does not strike both.
+        // So that a signal to our process group does not hit both.
         guard.process_group(0);
         let guard = tokio::process::Command::from(guard).spawn();
         let guard = guard.context("could not start this program anew, to guard the command")?;

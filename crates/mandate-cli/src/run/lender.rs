@@ -30,7 +30,7 @@ impl Lender<'_> {
                 let loan = state.mandate().filter(|mandate| mandate.term() == term)?.lend()?;
                 Some(Lent { _loan: Some(loan) })
             }
-            // Whoever holds it has been promised that.
+            // The holder has been promised that.
             Lender::Daemon(_) => Some(Lent { _loan: None }),
         }
     }

@@ -197,7 +197,7 @@ impl<'a> Supervisor<'a> {
                 }
             };
             let Some(loan) = self.lender.lend(term) else {
-                // It was lost just now, and whoever tells so has not run yet.
+                // It was lost just now, and the task that tells so has not run yet.
                 sleep(LOOK_AGAIN).await;
                 continue;
             };

@@ -67,7 +67,7 @@ fn held(mandate: &Mandate, lease: Option<Duration>) -> Permit {
     // Read before what remains, so that the deadline is not counted from later than it was measured.
     let now = boottime();
     match (mandate.remaining(), lease) {
-        // Whoever wants it back may wait for what was begun under it.
+        // The caller that wants it back may wait for what was begun under it.
         (Some(Duration::ZERO), _) => match mandate.drains_for() {
             Some(left) => {
                 let until = Until::At { at: now + left, of: lease.unwrap_or(left) };

@@ -29,7 +29,7 @@ pub(crate) const LOOK: Duration = Duration::from_millis(2);
 /// How often orphans that have ended are taken note of.
 pub(crate) const REAP: Duration = Duration::from_secs(5);
 
-/// After SIGKILL nothing lives on but what sleeps in the kernel, and what belongs to another user.
+/// After SIGKILL nothing survives but what sleeps in the kernel, and what belongs to another user.
 pub(crate) const KILL_TIME: Duration = Duration::from_secs(5);
 
 /// Makes this process the parent of every orphan among its descendants.
@@ -61,7 +61,7 @@ enum Owner {
 
 impl Tree {
     /// Looks, and leaves these out with all that descends from them: they were there before. Process groups
-    /// that were found to be ours before are ours, whoever is in them now.
+    /// that were found to be ours before are ours, whatever processes are in them now.
     pub(crate) fn look(others: &BTreeSet<i32>, known: &BTreeSet<i32>) -> Self {
         let processes: BTreeMap<i32, Process> =
             all_processes().map(|process| (process.id, process)).collect();
@@ -146,7 +146,7 @@ pub(crate) struct Killing {
     unsure: u32,
 }
 
-/// So often in a row nobody must be found, lest one was missed that began or whose parent ended meanwhile.
+/// Looks in a row that must find nobody: a single look can miss a process that began, or whose parent ended, meanwhile.
 const EMPTY: u32 = 5;
 
 /// So often it may be unsure before it is believed that what is unknown is not ours: other programs start
@@ -159,8 +159,8 @@ impl Killing {
         Killing { others, known, empty: 0, unsure: 0 }
     }
 
-    /// Strikes once; what was there.
-    pub(crate) fn strike(&mut self) -> Tree {
+    /// Kills everything once, and returns what was there.
+    pub(crate) fn kill_once(&mut self) -> Tree {
         let tree = Tree::look(&self.others, &self.known);
         self.known.extend(tree.groups());
         tree.kill(&self.known);
@@ -183,7 +183,7 @@ pub(crate) fn kill_all(others: BTreeSet<i32>) -> Result<(), String> {
     let until = Instant::now() + KILL_TIME;
     let mut killing = Killing::new(others, BTreeSet::new());
     loop {
-        let tree = killing.strike();
+        let tree = killing.kill_once();
         if killing.is_done() {
             return Ok(());
         }

@@ -77,7 +77,7 @@ struct ReignDocument {
 /// A group, as its rows show it.
 struct Seen {
     standing: ControlRowStatus,
-    /// Whether the leader renews. A row alone does not tell: whoever leads may have died long ago.
+    /// Whether the leader renews. A row alone does not tell: the leader may have died long ago.
     renews: bool,
     members: Vec<MemberEntry>,
     /// Without a leader where none renews.
@@ -316,7 +316,7 @@ fn line(reign: &Reigned) -> String {
     )
 }
 
-/// Why whoever leads does, and who would come next, on what.
+/// Why the leader leads, who would come next, and on what grounds.
 pub(crate) fn explain(
     address: &Address,
     at: &WhereArgs,

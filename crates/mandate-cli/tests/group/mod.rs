@@ -231,7 +231,7 @@ impl Group {
         self.leader_except(&[])
     }
 
-    /// Has whoever leads hand leadership over. One that does not get to look at itself in time refuses, so it is asked again.
+    /// Has the leader hand leadership over. One that does not get to look at itself in time refuses, so it is asked again.
     pub(crate) fn hand_over(&self, to: u32) {
         let body = format!("{{\"to\":\"p{to}\"}}");
         within(ANSWER, "leadership is handed over", || {

@@ -99,12 +99,12 @@ pub(crate) fn is_alive(pid: &str) -> bool {
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
 }
 
-/// Waits until none of these lives.
+/// Waits until none of these processes runs.
 pub(crate) fn gone(bound: Duration, pids: &[&str]) {
     within(bound, "all are gone", || pids.iter().all(|pid| !is_alive(pid)).then_some(()));
 }
 
-/// Waits until none of these processes of a [`TREE`] lives. An error if one acted a lease after `began` or later: on a busy machine that
+/// Waits until none of these processes of a [`TREE`] runs. An error if one acted a lease after `began` or later: on a busy machine that
 /// says more than when this process notices.
 pub(crate) fn gone_within_the_lease(
     group: &Group,
@@ -130,7 +130,7 @@ pub(crate) fn gone_within(
     }
 }
 
-/// Whoever ends a command begins 100 ms before the lease does, and needs the processor then; half of it is what the wrapper counts on.
+/// The guard or wrapper that ends a command begins 100 ms before the lease does, and needs the processor then; half of it is what the wrapper counts on.
 const NEEDED: Duration = Duration::from_millis(50);
 
 /// How often an attempt is repeated that was in vain because the host was late.
@@ -143,7 +143,7 @@ pub(crate) fn in_time(mut attempt: impl FnMut() -> Result<(), String>) {
         let has_ended = AtomicBool::new(false);
         let (outcome, latest) = thread::scope(|scope| {
             let witness = scope.spawn(|| latest_turn(&has_ended));
-            // Also when the attempt panics, lest the witness be waited for.
+            // Also when the attempt panics: otherwise the test waits for the witness.
             let outcome = panic::catch_unwind(AssertUnwindSafe(&mut attempt));
             has_ended.store(true, Ordering::Relaxed);
             (outcome, witness.join().unwrap())

@@ -117,7 +117,7 @@ pub(super) fn asked_to_end(trial: &Trial<'_>) -> Proof {
     Ok(format!("{} ended by themselves", seen.join(", ")))
 }
 
-/// The wrapper of the leader is killed and started again at once, as whoever watches over processes would. Its command
+/// The wrapper of the leader is killed and started again at once, as a supervisor would. Its command
 /// acts for as long as its guard lets it.
 pub(super) fn outlives(trial: &Trial<'_>) -> Proof {
     let mut wrappers = Wrappers::start(trial, STUBBORN)?;

@@ -111,7 +111,7 @@ pub(super) fn transfer(trial: &Trial<'_>) -> Proof {
     conclude(group, format!("{moves} transfers"))
 }
 
-/// Has whoever leads hand over to a member. A leader that has not heard of that one for a while may
+/// Has the leader hand over to a member. A leader that has not heard of that one for a while may
 /// refuse, on a busy host: then nothing has changed, and it is asked again.
 fn hand_over(group: &mut ProcessGroup, to: MemberId) -> Result<Act, CheckFailure> {
     let mut refused = String::new();

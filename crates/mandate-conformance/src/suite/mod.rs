@@ -1,7 +1,7 @@
 //! The claims that every engine must show with members as real processes, and their runner.
 //!
 //! A claim is a function of a [`EngineUnderTest`]. Each makes a group of its own, so that one that fails does not
-//! drag others along, strikes it, and ends with the [judge](crate::judge)'s verdict over everything that
+//! drag others along, injects faults, and ends with the [judge](crate::judge)'s verdict over everything that
 //! happened, whatever the claim was about. Members write to a register at every act throughout.
 
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ pub enum CheckVerdict {
 /// A claim that was tried.
 #[derive(Debug)]
 pub struct CheckOutcome {
-    /// Which.
+    /// The claim's name.
     pub claim: &'static str,
     /// What came of it.
     pub verdict: CheckVerdict,

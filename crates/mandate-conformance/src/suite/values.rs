@@ -1,6 +1,6 @@
 //! What a leader publishes with its term.
 //!
-//! Every value says by whom and in which term it was published, so that whoever shows it with another leader or in
+//! Every value says by whom and in which term it was published, so that a member that shows it with another leader or in
 //! another term gives itself away. Members are asked all the time, from the first value until everyone shows the last.
 
 use mandate_proto::identity::{MemberId, Term};
@@ -62,7 +62,7 @@ fn publish_and_see(trial: &Trial<'_>, group: &mut ProcessGroup) -> Result<Act, C
     Ok(leader)
 }
 
-/// Whoever leads publishes a value that names it and its term. A busy host may cost a leader its lease: then another does.
+/// The leader publishes a value that names it and its term. A busy host may cost a leader its lease: then another does.
 fn published(group: &mut ProcessGroup) -> Result<Act, CheckFailure> {
     loop {
         let leader = group.settle()?;

@@ -50,7 +50,7 @@ const PURGED: &str = "purged";
 /// The number that it was made with.
 const NUMBER: &str = "number";
 
-/// Work that waits for the writer; then whoever has more waits. openraft waits for each append before it makes the next.
+/// How many jobs may wait for the writer; a caller with more waits itself. openraft waits for each append before it makes the next.
 const QUEUE: usize = 16;
 
 /// What redb may keep of the file in memory. The last entries are in the tail besides.
@@ -219,7 +219,7 @@ impl Log {
             (None, Some(index)) => self.id(index)?,
             (before, _) => before,
         };
-        // Just now cut off, and nobody knows what it was: whoever got entries without it would take them for the first ever.
+        // Just now cut off, and nobody knows what it was: a follower that got entries without it would take them for the first ever.
         let is_lost = before.is_none() && first > 0;
         Ok(if is_lost { (self.last()?, Vec::new()) } else { (before, entries) })
     }

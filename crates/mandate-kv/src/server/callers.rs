@@ -3,7 +3,7 @@
 //! | | places | when there is none left |
 //! | --- | --- | --- |
 //! | newcomers, who have not said who they are | 256, for 5 s each | the one that came first is dropped |
-//! | members | one for each lane of their own; what they pass on for clients has a client's place | a newer connection replaces the older: the caller knows better which one lives |
+//! | members | one for each lane of their own; what they pass on for clients has a client's place | a newer connection replaces the older: the caller knows better which one is alive |
 //! | clients | 1,024 | the one that has been idle for longest is dropped; if none is idle, the newcomer |
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ const NEWCOMERS: usize = 256;
 /// Connections of clients, and of members that pass requests on.
 const CLIENTS: usize = 1024;
 
-/// Whoever has a connection.
+/// The caller at the other end of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Callers {
     held: Mutex<Held>,

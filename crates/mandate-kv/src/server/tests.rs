@@ -33,7 +33,7 @@ fn authority(number: usize) -> &'static Authority {
     &MADE.get_or_init(|| [make(), make()])[number]
 }
 
-/// Whoever has this name, by the authority with that number. It believes the members' authority.
+/// The TLS identity with this name, signed by the authority with that number. It believes the members' authority.
 fn identity(name: &str, by: usize) -> Identity {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec![format!("{name}.kv.mandate")]).unwrap();

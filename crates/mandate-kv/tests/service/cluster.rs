@@ -26,7 +26,7 @@ pub(crate) const BOUND: Duration = Duration::from_secs(90);
 /// How often is tried what a busy machine may get in the way of.
 pub(crate) const ATTEMPTS: u32 = 10;
 
-/// One cluster at a time: they are there to be struck, not to be starved by each other.
+/// One cluster at a time: the tests inject faults, and clusters must not starve each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
 pub(crate) struct Cluster {

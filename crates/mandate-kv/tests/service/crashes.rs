@@ -1,4 +1,4 @@
-//! What was acknowledged stays, whoever is killed.
+//! What was acknowledged stays, whichever member is killed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -50,8 +50,8 @@ async fn a_member_that_has_lost_its_disk_is_refused_without_advice_that_cannot_b
     assert!(!cluster.data(p(3)).exists(), "nothing is made");
 }
 
-/// A log that cannot be written ends Raft. The member gives the mandate back and its process ends, so that whoever
-/// supervises it and the other members can do something about it.
+/// A log that cannot be written ends Raft. The member gives the mandate back and its process ends, so that its
+/// supervisor and the other members can do something about it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_whose_disk_is_full_ends_and_another_is_elected() {
     let mut cluster = Cluster::start(3, &[]);

@@ -7,10 +7,10 @@ use mandate_kv::witness::Witnesses;
 
 use crate::cluster::{ATTEMPTS, Cluster, UNDIRECTED, p};
 
-/// Strikes members while clients watch, and says what they saw: how many operations, and whether it can have happened.
+/// Injects faults while clients watch, and says what they saw: how many operations, and whether it can have happened.
 async fn judge(
     extra: &[&str],
-    strike: impl AsyncFnOnce(&mut Cluster),
+    inject: impl AsyncFnOnce(&mut Cluster),
 ) -> (usize, Result<(), NotLinearizable>) {
     let mut cluster = Cluster::start(3, extra);
     cluster.led().await;
@@ -18,7 +18,7 @@ async fn judge(
     for number in 0..9 {
         witnesses.add(cluster.client(p(number % 3 + 1), Duration::from_millis(1500)));
     }
-    strike(&mut cluster).await;
+    inject(&mut cluster).await;
     witnesses.judge().await
 }
 
@@ -35,7 +35,7 @@ async fn restart_the_leader_at_once(cluster: &mut Cluster) {
 }
 
 /// Kills, pauses and moves.
-async fn strike(cluster: &mut Cluster) {
+async fn inject_faults(cluster: &mut Cluster) {
     let pause = || tokio::time::sleep(Duration::from_millis(300));
     for round in 0..2 {
         cluster.move_on().await;
@@ -64,7 +64,7 @@ async fn what_clients_see_under_kills_pauses_and_moves_is_linearizable() {
     let mut operations = 0;
     // On a busy machine clients do not come to so many in one run.
     for _ in 0..ATTEMPTS {
-        let (more, judged) = judge(&[], strike).await;
+        let (more, judged) = judge(&[], inject_faults).await;
         judged.unwrap();
         operations += more;
         if operations > 300 {
@@ -76,7 +76,7 @@ async fn what_clients_see_under_kills_pauses_and_moves_is_linearizable() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_from_whoever_is_asked_are_found_out() {
-    // No strike is needed: a follower always knows a little less. On a busy machine clients may do nothing in a second.
+    // No fault is needed: a follower always knows a little less. On a busy machine clients may do nothing in a second.
     for _ in 0..ATTEMPTS {
         let wait = async |_: &mut Cluster| tokio::time::sleep(Duration::from_secs(1)).await;
         if judge(&["--mutant", "stale-reads"], wait).await.1.is_err() {

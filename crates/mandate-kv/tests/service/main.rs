@@ -1,4 +1,4 @@
-//! The key-value service as real processes on loopback, struck in every way.
+//! The key-value service as real processes on loopback, under every fault.
 
 mod cluster;
 mod crashes;

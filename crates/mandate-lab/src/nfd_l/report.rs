@@ -17,7 +17,7 @@ pub const PAPER_RECOVERY_MS: [f64; 3] = [113.0, 570.5, 595.0];
 /// Something the experiment should show.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expectation {
-    /// What.
+    /// The claim, as a sentence.
     pub claim: &'static str,
     /// Whether it does.
     pub holds: bool,

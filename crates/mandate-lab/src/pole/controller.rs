@@ -64,7 +64,7 @@ impl Drop for Running {
 pub struct PoleController {
     members: BTreeMap<u32, Running>,
     observer: KvClient,
-    // After the client, which lives on it.
+    // After the client, which runs on it.
     runtime: Option<Runtime>,
     directory: TempDir,
     /// What clients show: the certificate of the first member.
@@ -178,7 +178,7 @@ impl PoleController {
         self.runtime().block_on(self.observer.status(MemberId::new(server))).ok()
     }
 
-    /// Asks all that are up, again and again, each by itself: an answer is seen when it comes, whoever else is late. `seen`
+    /// Asks all that are up, again and again, each by itself: an answer is seen when it comes, however late the others are. `seen`
     /// is told of each, and ends this by returning something. `None` if it does not within `patience`.
     pub fn watch<T>(
         &self,
@@ -254,7 +254,7 @@ impl PoleController {
         }
     }
 
-    /// Asks whoever leads to hand over; whether it does is another matter.
+    /// Asks the leader to hand over; whether it does is another matter.
     pub fn ask_to_move(&self, from: u32, to: u32) {
         let (from, to) = (MemberId::new(from), MemberId::new(to));
         let _ = self.runtime().block_on(self.observer.transfer(from, to));

@@ -8,7 +8,7 @@ use mandate_cli::topology::Topology;
 /// Servers, as the paper numbers them.
 pub const SERVERS: std::ops::RangeInclusive<u32> = 1..=5;
 
-/// A host with no distance to any other, for whoever looks on.
+/// A host at no distance from any other, for the observer.
 pub const OBSERVER: &str = "observer";
 
 /// Who leads first, and crashes.

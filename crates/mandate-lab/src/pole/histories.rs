@@ -44,17 +44,17 @@ impl Strike {
 pub struct Judged {
     /// How many operations.
     pub operations: usize,
-    /// How often each strike was made.
+    /// How often each fault was injected.
     pub strikes: Vec<(Strike, usize)>,
     /// Whether it can have happened.
     pub verdict: Result<(), NotLinearizable>,
 }
 
-/// Strikes so often, in an order that the seed decides, and judges. `bug` is one to put back.
+/// Injects so many faults, in an order that the seed decides, and judges. `bug` is one to put back.
 pub fn run(
     program: &Program,
     deployment: &Deployment,
-    strikes: usize,
+    faults: usize,
     seed: u64,
     bug: Option<&str>,
     mut tell: impl FnMut(),
@@ -68,13 +68,13 @@ pub fn run(
     stage.settled()?;
     let (runtimes, witnesses) = watch(&stage, deployment)?;
     let mut random = Random::new(seed, Stream::Faults);
-    let mut counts = Strike::ALL.map(|strike| (strike, 0));
-    for number in 0..strikes {
+    let mut counts = Strike::ALL.map(|fault| (fault, 0));
+    for number in 0..faults {
         // Each as often as the others, whatever the seed.
-        let strike = Strike::ALL[number % Strike::ALL.len()];
+        let fault = Strike::ALL[number % Strike::ALL.len()];
         let leader = stage.settled()?;
         let pause = Duration::from_millis(500 + random.below(1500));
-        carry_out(&mut stage, deployment, strike, leader, pause, &mut random)?;
+        carry_out(&mut stage, deployment, fault, leader, pause, &mut random)?;
         counts[number % Strike::ALL.len()].1 += 1;
         tell();
     }
@@ -109,12 +109,12 @@ fn watch(
 fn carry_out(
     stage: &mut PoleController,
     deployment: &Deployment,
-    strike: Strike,
+    fault: Strike,
     leader: u32,
     pause: Duration,
     random: &mut Random,
 ) -> anyhow::Result<()> {
-    match strike {
+    match fault {
         Strike::Kill => {
             stage.kill(leader);
             std::thread::sleep(pause);

@@ -17,7 +17,7 @@ const LEADERS: [u32; 3] = [4, 3, 1];
 /// Gaps in the writes that are served, in milliseconds, sorted.
 #[derive(Clone, Debug)]
 pub struct Moved {
-    /// Where.
+    /// Where the members and clients were.
     pub deployment: Deployment,
     /// The longest gap in a second in which leadership moved,
     pub gaps_ms: Vec<f64>,

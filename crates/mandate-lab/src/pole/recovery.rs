@@ -1,4 +1,4 @@
-//! One run of section 4.4: servers are outdated when p5 is killed, and whoever is elected has to be brought up to date,
+//! One run of section 4.4: servers are outdated when p5 is killed, and the elected server has to be brought up to date,
 //! or has to bring others, before it serves.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use super::deployment::{Deployment, FIRST, Shares};
 use crate::load::Pace;
 use crate::wan::fault::NetworkFault;
 
-/// The log keeps less than what fills the state, so that whoever was away needs a snapshot, and more than what clients
+/// The log keeps less than what fills the state, so that a member that was away needs a snapshot, and more than what clients
 /// write while that is sent, so that it needs no other.
 const SNAPSHOTS: [&str; 4] = ["--snapshot-every", "500", "--keep-entries", "1000"];
 
@@ -64,7 +64,7 @@ impl fmt::Display for RecoveryCase {
 pub struct Recovered {
     /// The case.
     pub case: RecoveryCase,
-    /// When the first member knew itself elected, whoever leads in the end.
+    /// When the first member knew itself elected, even if another leads in the end.
     pub first_elected_ms: f64,
     /// Who was elected in the end,
     pub elected: u32,
@@ -118,7 +118,7 @@ pub fn run(
     // Requests arrive for a while: oracles look at where.
     let load = clients(&stage, deployment, |centre| Pace::Steady(RATE * shares.0[centre]))?;
     std::thread::sleep(settings.before);
-    // They are back, but get nothing from whoever is about to crash.
+    // They are back, but get nothing from the member that is about to crash.
     for server in outdated {
         let (a, b) = (format!("p{server}"), format!("p{FIRST}"));
         stage.wan().inflict(&NetworkFault::Cut { a, b })?;
@@ -143,7 +143,7 @@ pub fn run(
         anyhow::ensure!(killed.elapsed() < PATIENCE, "no write was done after the crash");
         std::thread::sleep(Duration::from_millis(20));
     };
-    // Whoever was outdated besides gets its snapshot, too, before latency is taken.
+    // Any other outdated member gets its snapshot, too, before latency is taken.
     all_have_what(&stage, settled)?;
     std::thread::sleep(Duration::from_secs(1));
     let steady = load.measure(settings.length);
@@ -183,7 +183,7 @@ fn watch(stage: &PoleController, killed: Instant) -> anyhow::Result<Watched> {
 #[derive(Default)]
 struct Watch {
     first_elected_at: Option<Instant>,
-    /// Who knows itself elected, and since when. Whoever was deposed may not know it yet.
+    /// Who knows itself elected, and since when. A deposed leader may not know it yet.
     elected: BTreeMap<u32, Instant>,
     interim: Option<u32>,
     /// The last answer of each.

@@ -294,7 +294,7 @@ impl PoleResults {
     fn consensus_is_slow(&self) -> Option<(bool, String)> {
         let (three, at_d2) = (Deployment::numbered(3), Shares::at(1, 1.0, 3));
         let fast = self.mean(&three, &at_d2, ByOracle::Latency, |ran| ran.after.mean_ms)?;
-        // Whoever has equal consensus latencies may be elected; the paper had p4.
+        // Any member with an equal consensus latency may be elected; the paper had p4.
         let p4 = [ByOracle::Consensus, ByOracle::History];
         let of = |oracle| self.runs(&three, &at_d2, oracle).filter(|ran| ran.elected == 4);
         let slow = p4.into_iter().flat_map(of).map(|ran| ran.after.mean_ms).next()?;

@@ -1,4 +1,4 @@
-//! `mandate lab pole`: the evaluation of POLE, with its files; and `mandate lab kv`, the service that it strikes.
+//! `mandate lab pole`: the evaluation of POLE, with its files; and `mandate lab kv`, the service that it injects faults into.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Whoever holds PostgreSQL's advisory lock leads.
+//! The session that holds PostgreSQL's advisory lock leads.
 //!
 //! What many programs do: `select pg_advisory_lock(key)` waits until the lock is free, and then one leads
 //! for as long as the connection lasts. When the leader's process dies, the kernel closes its connection,

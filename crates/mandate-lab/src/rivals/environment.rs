@@ -22,7 +22,7 @@ const SHOWN_BYTES: usize = 2000;
 /// Something that a member did as leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RivalAct {
-    /// Who.
+    /// The member's number.
     pub member: u64,
     /// When, in nanoseconds on the clock that all processes of the host share.
     pub at: u64,
@@ -34,7 +34,7 @@ pub enum FieldError {
     /// The system refused.
     #[error("could not {what}: {source}")]
     System {
-        /// What.
+        /// The operation that failed, as a verb with its object.
         what: String,
         /// What it said.
         source: io::Error,

@@ -39,7 +39,7 @@ pub struct RivalFigures {
     pub evictions_before: u64,
     /// And afterwards. A leader that was stopped or cut off counts, if it finds itself thrown out.
     pub false_evictions: u64,
-    /// Connections or sessions that ended since then though nobody had struck them, with those of leaders
+    /// Connections or sessions that ended since then though no fault had hit them, with those of leaders
     /// that were stopped or cut off.
     pub lost_sessions: u64,
     /// Why the trial ended early, if it did.

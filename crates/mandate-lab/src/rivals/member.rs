@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | `joined M` | member M takes part |
 //! | `act M AT` | M asked whether it leads, after the clock read AT (nanoseconds), and it did |
-//! | `evicted M` | M was thrown out though it lives |
+//! | `evicted M` | M was thrown out though it is alive |
 //! | `lost M WHY` | M's connection or session ended; it comes back |
 //! | `round MS` | how long rounds last, as a leader sees it |
 

@@ -1,8 +1,8 @@
-//! What people elect leaders with today, struck and measured like ours.
+//! What people elect leaders with today, put under the same faults and measured like ours.
 //!
 //! | module | what it is |
 //! | --- | --- |
-//! | [`advisory_lock`] | whoever holds PostgreSQL's advisory lock leads |
+//! | [`advisory_lock`] | the session that holds PostgreSQL's advisory lock leads |
 //! | [`printed`] | the NewSQL paper's algorithm as it is printed, as transactions on PostgreSQL |
 //! | [`ours`] | Mandate's SQL engine, beside them |
 //! | [`zookeeper`] | ZooKeeper's recipe: ephemeral nodes in a row, each watching the one before |
@@ -12,7 +12,7 @@
 //!
 //! One frame for all, and for engines of Mandate beside them. *Single* processes have one member each, and
 //! are started first, so that one of them leads: it can really be killed. A *crowd* is one process with all
-//! the other members, each with its own connection or session. Whoever leads *acts* a thousand times a
+//! the other members, each with its own connection or session. The leader *acts* a thousand times a
 //! second: it reads the clock, asks whether it leads, and says so. One host, one clock: so acts of several
 //! processes can be compared.
 //!

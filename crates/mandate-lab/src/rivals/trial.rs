@@ -116,7 +116,7 @@ pub fn run(
     for _ in 0..plan.faults {
         match trial.fault() {
             Ok(outcome) => measured.add(outcome),
-            // Nobody leads who could be struck: what was measured up to here still counts.
+            // There is no leader that could be made to fail: what was measured up to here still counts.
             Err(TrialError::Field(error @ FieldError::NotInTime { .. })) => {
                 stopped = Some(error.to_string());
                 break;
@@ -148,7 +148,7 @@ struct Trial<'a> {
     plan: TrialPlan,
     next_member: u64,
     joining: Duration,
-    struck: u32,
+    faults: u32,
 }
 
 impl<'a> Trial<'a> {
@@ -163,7 +163,7 @@ impl<'a> Trial<'a> {
         };
         let field = RivalEnvironment::new()?;
         let joining = Duration::ZERO;
-        let mut trial = Trial { field, cables, ground, plan, next_member: 1, joining, struck: 0 };
+        let mut trial = Trial { field, cables, ground, plan, next_member: 1, joining, faults: 0 };
         let began = Instant::now();
         let singles = plan.members.min(u64::from(plan.faults) + 1 + SPARE);
         for _ in 0..singles {
@@ -224,7 +224,7 @@ impl<'a> Trial<'a> {
         standing
     }
 
-    /// Strikes the leader and waits for the next.
+    /// Makes the leader fail and waits for the next.
     fn fault(&mut self) -> Result<Outcome, TrialError> {
         let delay = self.delay();
         let mut leader = self.leader()?;
@@ -233,14 +233,15 @@ impl<'a> Trial<'a> {
             leader = self.leader()?;
         }
         self.field.forget_acts();
-        let struck = self.strike(leader)?;
+        let injected_at = self.inject(leader)?;
         let bound = self.plan.bound;
-        let found = self.field.until("another leads", bound, |field| first(field, leader, struck));
+        let found =
+            self.field.until("another leads", bound, |field| first(field, leader, injected_at));
         let next = match found {
             // What another process said meanwhile may be earlier.
             Ok(_) => {
                 self.field.watch(Duration::from_millis(5));
-                first(&self.field, leader, struck)
+                first(&self.field, leader, injected_at)
             }
             Err(FieldError::NotInTime { .. }) => None,
             Err(error) => return Err(error.into()),
@@ -251,13 +252,13 @@ impl<'a> Trial<'a> {
         let last = self.field.acts().iter().filter(stale).map(|act| act.at).max();
         let overlap = next.zip(last).map_or(0, |(next, last)| last - next.at);
         Ok(Outcome {
-            took: next.map(|next| Duration::from_nanos(next.at - struck)),
+            took: next.map(|next| Duration::from_nanos(next.at - injected_at)),
             overlap: Duration::from_nanos(overlap),
             stale_acts: self.field.acts().iter().filter(stale).count() as u64,
         })
     }
 
-    /// Waits until someone who can be struck has led for a while. A leader within the crowd is asked to go.
+    /// Waits until a member that can be made to fail has led for a while. A leader within the crowd is asked to go.
     fn leader(&mut self) -> Result<u64, TrialError> {
         let patience = self.plan.bound * 4 + PEACE;
         let (mut leader, mut since, mut asked) = (None, Instant::now(), None);
@@ -283,13 +284,13 @@ impl<'a> Trial<'a> {
     fn delay(&mut self) -> Duration {
         /// The golden ratio's fractional part.
         const STEP: f64 = 0.618_033_988_749_895;
-        self.struck += 1;
-        self.plan.spread.mul_f64((f64::from(self.struck) * STEP).fract())
+        self.faults += 1;
+        self.plan.spread.mul_f64((f64::from(self.faults) * STEP).fract())
     }
 
-    /// When.
-    fn strike(&mut self, leader: u64) -> Result<u64, TrialError> {
-        let struck = now();
+    /// Injects the plan's fault into the leader; when, in nanoseconds on the clock of its acts.
+    fn inject(&mut self, leader: u64) -> Result<u64, TrialError> {
+        let injected_at = now();
         match self.plan.cause {
             RivalFault::Kill => self.field.kill(leader)?,
             RivalFault::Pause => self.field.signal(leader, Signal::STOP)?,
@@ -298,12 +299,12 @@ impl<'a> Trial<'a> {
             RivalFault::GivenUp => {
                 self.cables.iter().for_each(|cables| cables.cut(leader));
                 // From here on; how long a server takes to give up is a matter of its settings.
-                let struck = now();
+                let injected_at = now();
                 self.ground.give_leader_up().map_err(TrialError::GiveUp)?;
-                return Ok(struck);
+                return Ok(injected_at);
             }
         }
-        Ok(struck)
+        Ok(injected_at)
     }
 
     /// Watches the old leader for a while, and brings it back.

@@ -157,7 +157,7 @@ fn link_findings(wanted_ms: f64, times: &mut [f64], tcp_mbit: f64, processor: f6
     }
 }
 
-/// Round trips in milliseconds, by datagrams that are sent in a steady rhythm. Whoever pings and echoes runs with
+/// Round trips in milliseconds, by datagrams that are sent in a steady rhythm. The threads that ping and echo run with
 /// real-time priority where that is allowed, below the emulator's: what is measured is the network, and not how
 /// long a busy machine lets a process wait.
 pub fn round_trips(from: &EmulatedHost, to: &EmulatedHost, pings: u32) -> io::Result<Vec<f64>> {

@@ -34,7 +34,7 @@ pub enum ControlRequest {
     Status,
     /// Let something go wrong.
     Inflict {
-        /// What.
+        /// The fault to begin with.
         fault: NetworkFault,
     },
     /// End all faults.
@@ -64,7 +64,7 @@ pub enum ControlReply {
     Host(HostEntry),
     /// It cannot be done.
     Refused {
-        /// Why.
+        /// The reason, for people.
         reason: String,
     },
 }

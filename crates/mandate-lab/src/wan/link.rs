@@ -5,7 +5,7 @@
 //! netem's table has it, but scaled so that the standard deviation is what was asked for (netem's is larger), and cut
 //! at twenty of them.
 //!
-//! **Jitter holds for a while.** Each packet with a jitter of its own, and order kept, means that whoever is slow
+//! **Jitter holds for a while.** Each packet with a jitter of its own, and order kept, means that a slow packet
 //! holds up those behind: the mean rises with the packet rate. So it is drawn anew at most every 10 ms, as if the
 //! route's queues had changed, and packets that are close together share it.
 

@@ -17,7 +17,7 @@
 //!
 //! **Nothing is left behind.** Namespaces have no names: descriptors of this process hold them, and the kernel
 //! removes them, devices and all, when it ends, however it ends. The control socket is an abstract one, which goes
-//! the same way. Named namespaces (`ip netns add`) were rejected: after a crash they stay, and whoever comes next
+//! the same way. Named namespaces (`ip netns add`) were rejected: after a crash they stay, and the next program
 //! has to guess whose they are.
 //!
 //! **Why user space.** `tc netem` does the same in the kernel, with more throughput; but many kernels, those of small
@@ -91,7 +91,7 @@ pub struct EmulatedHost {
 }
 
 impl EmulatedHost {
-    /// Does something inside: sockets that are made meanwhile belong to this host for ever, and processes that
+    /// Does something inside: sockets that are made meanwhile belong to this host from then on, and processes that
     /// are started run on it.
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.namespace.within(work)
@@ -102,7 +102,7 @@ impl EmulatedHost {
         self.within(|| Builder::new_multi_thread().worker_threads(1).enable_all().build())
     }
 
-    /// What other processes can open to enter it, while this one lives.
+    /// What other processes can open to enter it, while this one runs.
     pub fn namespace_path(&self) -> PathBuf {
         self.namespace.path()
     }

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use nix::sched::{CloneFlags, setns, unshare};
 
-/// A network namespace that lives as long as this value, and processes in it.
+/// A network namespace that lasts as long as this value, and processes in it.
 #[derive(Debug)]
 pub struct Namespace {
     file: File,

@@ -1,6 +1,6 @@
 //! What the broker grants: read from it, never assumed.
 //!
-//! Whoever may not read a broker's settings (`DescribeConfigs` on the cluster) is told so. In the classic protocol the
+//! A member that may not read the broker's settings (`DescribeConfigs` on the cluster) is told so. In the classic protocol the
 //! join will then tell whether the session is granted; in the consumer protocol the session is the broker's, and
 //! nothing can be promised without knowing it.
 

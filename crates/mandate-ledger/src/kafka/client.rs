@@ -19,7 +19,7 @@ pub(super) struct Client {
     pub(super) committer: Committer,
     pub(super) context: Arc<Context>,
     pub(super) producer: FutureProducer,
-    /// Where joins hold commits up. Whoever stands by has none.
+    /// Where joins hold commits up. A standby has none.
     prover: Option<Prover>,
     is_held_up: bool,
 }
@@ -39,7 +39,7 @@ impl Client {
         Ok(Client { context, consumer, committer, producer, prover: None, is_held_up })
     }
 
-    /// What makes renewals once more while joins hold commits up: begun with the first renewal, and not by whoever stands by.
+    /// Repeats renewals while joins hold commits up. It starts with the first renewal, so a standby has none.
     pub(super) fn prover(&mut self, config: &KafkaConfig) -> Option<&Prover> {
         if self.is_held_up && self.prover.is_none() {
             match Prover::start(config, self.context.clone()) {
@@ -63,7 +63,7 @@ impl Client {
         let _ = thread.spawn(move || {
             committer.end();
             drop((consumer, producer));
-            // Whoever does not wait any more needs no answer.
+            // A caller that does not wait any more needs no answer.
             let _ = end.send(());
         });
         ended

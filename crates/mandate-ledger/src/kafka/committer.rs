@@ -34,7 +34,7 @@ impl Committer {
         Ok(Committer { jobs, thread })
     }
 
-    /// Waits until nothing is under way. The thread has a share in the client: whoever drops the last one waits for the client to
+    /// Waits until nothing is under way. The thread has a share in the client: the thread that drops the last one waits for the client to
     /// leave the group, and that has to be someone for whom the process waits.
     pub(super) fn end(self) {
         drop(self.jobs);

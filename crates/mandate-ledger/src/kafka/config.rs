@@ -51,7 +51,7 @@ const UNTUNED: Duration = Duration::from_secs(6);
 /// collection of garbage or a busy host.
 const TUNED: Duration = Duration::from_secs(1);
 
-/// A rebalance waits at least this long for a member that lives. One whose thread does not run for half a second is seen on an
+/// A rebalance waits at least this long for a member that is alive. One whose thread does not run for half a second is seen on an
 /// overloaded host, and throwing it out sends everyone through another rebalance; it is no more than a nuisance. But for as long as this a
 /// stalled process keeps partitions that it does not lead, because its client beats on; and if a rebalance comes meanwhile, everyone waits for
 /// it and nobody renews, because the coordinator answers one request of a connection at a time. So it is not longer.
@@ -70,7 +70,7 @@ pub enum MembershipProtocol {
     /// The one that every broker speaks. The client says how long a session lasts, within the broker's limits.
     Classic,
     /// The one of Kafka 4 (KIP-848), in which the broker decides how long a session lasts. Nothing waits for anyone to join: a
-    /// member that is replaced, or comes, disturbs nobody but whoever gives partitions to it.
+    /// member that is replaced, or comes, disturbs nobody but the member that gives partitions to it.
     Consumer,
     /// The consumer protocol where the broker has it with sessions no longer than the one that is asked for, and neither a static
     /// name nor a way to divide partitions is; otherwise the classic one.
@@ -102,7 +102,7 @@ pub struct KafkaConfig {
     pub session: Duration,
     /// Time between signs of life.
     pub heartbeat: Duration,
-    /// How long a rebalance waits for a member that lives, and for how long a process may stall before its client gives its
+    /// How long a rebalance waits for a member that is alive, and for how long a process may stall before its client gives its
     /// partitions back. Nobody's safety rests on it.
     pub barrier: Duration,
     /// How partitions are divided, in the classic protocol.
@@ -204,7 +204,7 @@ impl KafkaConfig {
             config.set(key, value);
         }
         config.set("bootstrap.servers", &self.brokers);
-        // A topic that was deleted is not made anew by whoever writes to it, with the broker's settings instead of ours.
+        // A topic that was deleted is not made anew by the member that writes to it, with the broker's settings instead of ours.
         config.set("allow.auto.create.topics", "false");
         config
     }

@@ -111,7 +111,7 @@ impl Context {
         }
     }
 
-    /// The client waits for an answer to everything that it calls back about, and would for ever.
+    /// The client waits for an answer to every callback, without a bound.
     fn give_up(&self, consumer: &BaseConsumer<Self>, list: &TopicPartitionList) {
         // Told first: it is led no more before the coordinator hears of it.
         self.push(Happened::Tell(Input::Lost { partitions: partitions(list) }));

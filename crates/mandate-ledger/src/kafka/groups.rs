@@ -1,4 +1,4 @@
-//! A group as its broker shows it: for whoever asks without being a member. Nobody is disturbed.
+//! A group as its broker shows it to a process that is no member. Nobody is disturbed.
 //!
 //! The coordinator says who is in the group and what is assigned to whom, and what each partition's owner has committed: its
 //! [mark](mandate_proto::neli::Mark), with the term and who leads. The claim, a record of the topic, only adds since when, for as
@@ -44,11 +44,11 @@ pub struct Group {
 /// What can be seen of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionShown {
-    /// Which.
+    /// Its number in the topic, from 0.
     pub partition: Partition,
     /// What its owner has committed last, in the group.
     pub mark: Option<Mark>,
-    /// Whether whoever left the mark has renewed something between two looks; only asked where the group is not listed.
+    /// Whether the member that left the mark has renewed something between two looks; only asked where the group is not listed.
     pub is_renewed: bool,
     /// When the mark's claim was made, in milliseconds since 1970 by the broker's clock, if the topic still has it.
     pub since_ms: Option<i64>,

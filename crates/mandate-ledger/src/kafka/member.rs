@@ -420,8 +420,8 @@ impl KafkaMember {
     }
 
     /// The coordinator says that another process has this member's static name. That may be so; but a client that was
-    /// cut off for a session, and comes back as another, is told the same. Whoever was heard of within a session knows that it
-    /// was replaced. Any other goes on without a name, which does no harm to whoever has it.
+    /// cut off for a session, and comes back as another, is told the same. A member that was heard of within a session knows that it
+    /// was replaced. Any other goes on without a name, which does no harm to the process that has it.
     fn renamed(&mut self, instance: String) -> Result<(), LedgerError> {
         let since = self.renewed.map(|at| self.clock.now().since(at));
         let is_sure = since.is_some_and(|since| since < self.config.session);

@@ -65,7 +65,11 @@ impl Ledger for KafkaLedger {
         self.config.grants()
     }
 
-    fn member(&self, _life: Incarnation, plan: &LedgerPlan) -> Result<KafkaMember, LedgerError> {
+    fn member(
+        &self,
+        _incarnation: Incarnation,
+        plan: &LedgerPlan,
+    ) -> Result<KafkaMember, LedgerError> {
         KafkaMember::new(&self.config, plan.threshold())
     }
 }

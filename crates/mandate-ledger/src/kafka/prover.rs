@@ -18,11 +18,11 @@
 //!   commit in a transaction for one of a program that is in no group. So the [membership](super::membership) that was noted then counts
 //!   once a plain commit has been accepted under it.
 //!
-//! What is committed here may be visible to whoever looks only after the transaction's marker was written, which is after the commit
+//! What is committed here may be visible to others only after the transaction's marker was written, which is after the commit
 //! was acknowledged. Members therefore lead only after a look that shows their own mark (`mandate_proto::neli`, rule 14).
 //!
 //! Rejected: all renewals this way (four requests and five records instead of one of each); a second consumer (another member,
-//! and another assignment); a threshold longer than a session and a join (whoever comes after a crash waits for it).
+//! and another assignment); a threshold longer than a session and a join (the next leader waits for it after a crash).
 //!
 //! It needs `Write` and `Describe` on transactional ids that begin with `mandate-`, and `DescribeConfigs` on the cluster. Where that is
 //! not granted, or a cluster has no transactions or is too old, renewals wait behind joins, and the log says so once.

@@ -1,6 +1,6 @@
 //! How many partitions the topic has by now.
 //!
-//! The number is fixed for the life of a group, and nobody enforces that: a topic can be expanded, or deleted and made anew by another
+//! The number is fixed as long as a group exists, and nobody enforces that: a topic can be expanded, or deleted and made anew by another
 //! program with a size of its own. Which roles a partition stands for rests on the number, so it is compared at every look at the group's marks
 //! and from time to time. (A topic that was made anew with the same size shows by its offsets, which begin again. Its id would
 //! tell at once; the client library does not hand it out.)
@@ -15,7 +15,7 @@ use super::context::{Context, Happened};
 /// Between two looks while nothing happens: an operator who has expanded a topic should read of it soon, and it is one small request.
 pub(super) const EVERY: Duration = Duration::from_secs(10);
 
-/// For an answer to a look that nobody waits for; whoever ends meanwhile does.
+/// The bound on a look that nobody waits for, except a member that ends meanwhile.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Looks, and tells the member; 0 if there is no such topic, `None` if the broker does not say.

@@ -85,7 +85,7 @@ impl Member {
                 Ok(number) => return Ok(number),
                 Err(error) => error,
             };
-            // Another leads. Whoever was deposed while a write was under way says this, too, and it may have been
+            // Another leads. A leader that was deposed while a write was under way says this, too, and it may have been
             // carried out: where that matters, number the writes, as the key-value service does.
             let Some(forward) = error.forward_to_leader() else { return Err(error.into()) };
             match forward.leader_id.and_then(|leader| everyone.get(&leader)) {

@@ -283,9 +283,9 @@ fn storm(seed: u64) -> (u64, u64) {
     for millis in 0..4000 {
         let now = at(millis);
         if model.random.once_in(150) {
-            let struck = model.random.below(5) as usize;
-            model.servers[struck].up = !model.servers[struck].up;
-            model.servers[struck].leads = false;
+            let faulted = model.random.below(5) as usize;
+            model.servers[faulted].up = !model.servers[faulted].up;
+            model.servers[faulted].leads = false;
         }
         if model.random.once_in(200) || !model.servers[winner].up {
             winner = model.random.below(5) as usize;

@@ -7,10 +7,10 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use tokio::time::timeout;
 
 /// Every write passes here before it is given to Raft. Open, it costs nothing that can be measured; closed, writes
-/// wait. Whoever closes it first waits until the writes that have passed are done: what Raft has begun when its
+/// wait. The task that closes it first waits until the writes that have passed are done: what Raft has begun when its
 /// leader stands aside would otherwise have an unknown outcome.
 ///
-/// It is a lock that writes share; whoever asks for it alone goes before those that come later.
+/// It is a lock that writes share; a task that asks for it alone goes before those that come later.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
     lock: Arc<RwLock<()>>,

@@ -213,7 +213,7 @@ impl<C: RaftTypeConfig> Drop for RaftDriver<C> {
     }
 }
 
-/// What the driver's task and whoever answers for it have in common.
+/// What the driver's task shares with the handles that answer for it.
 struct Shared<C: RaftTypeConfig> {
     node: Node<C>,
     gate: Gate,

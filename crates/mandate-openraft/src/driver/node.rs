@@ -139,7 +139,7 @@ impl<C: RaftTypeConfig> Node<C> {
         Some((length(matched.map(|id| id.index)), length(metrics.last_log_index)))
     }
 
-    /// Stays with whoever led no longer than it has to, unless that is `to`: a voter refuses its vote for as long as the
+    /// Stays with the former leader no longer than it has to, unless that is `to`: a voter refuses its vote for as long as the
     /// lease of a leader that it has heard, and a leader leads until it hears of a higher term.
     ///
     /// openraft 0.9 has no call for this. What does it is a message of a term that nobody has been elected in yet,

@@ -25,9 +25,9 @@ pub enum Order {
         /// Whether it is.
         led: bool,
     },
-    /// Hold no lease any more for whoever led, unless it is this member, which is to be elected.
+    /// Hold no lease for the former leader any more, unless it is `to`, which is to be elected.
     Release {
-        /// Who.
+        /// The member that is to be elected.
         to: MemberId,
     },
     /// Have yourself elected.

@@ -59,7 +59,7 @@ impl Child {
 }
 
 impl Drop for Child {
-    /// Also when a test fails, lest a process that stands still remain.
+    /// Also when a test fails: otherwise a stopped process would remain.
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();

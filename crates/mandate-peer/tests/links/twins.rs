@@ -30,7 +30,7 @@ async fn speak(from: &Member, to: &mut Member) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_process_is_refused_while_the_first_answers_and_all_three_are_told() {
     let authority = Authority::new();
-    // A cloned host has the same state; whoever was started as new, another.
+    // A cloned host has the same state; a member that was started as new has another.
     for disk in [1, 2] {
         let mut three = three(&authority).await;
         let mut first = start(one(&authority, &three, 1, Start::Stored)).await;

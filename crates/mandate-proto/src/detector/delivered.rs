@@ -1,8 +1,8 @@
 //! What quality of service a member's own detector has delivered, as far as it can know.
 //!
 //! [`Recorder`](super::recorder) compares a detector's output with the truth; a member in the field does not
-//! know the truth. It learns of it afterwards: who was suspected and is heard again *in the same life* was
-//! suspected by mistake, and who comes back in another life had indeed crashed. One that does not come back is
+//! know the truth. It learns of it afterwards: who was suspected and is heard again *in the same incarnation* was
+//! suspected by mistake, and who comes back in another incarnation had indeed crashed. One that does not come back is
 //! taken to have crashed.
 //!
 //! - *Detection time* (T_D) is counted from the last sign of life to the suspicion: the crash came after that
@@ -98,10 +98,10 @@ impl Delivered {
         self.open = Some(Suspicion { of: leader, at: now, silent_for });
     }
 
-    /// A member was heard, in the life in which it was last heard or in another.
-    pub fn heard(&mut self, member: MemberId, same_life: bool, now: Instant) {
+    /// A member was heard, in the incarnation in which it was last heard or in another.
+    pub fn heard(&mut self, member: MemberId, same_incarnation: bool, now: Instant) {
         let Some(suspicion) = self.open.filter(|suspicion| suspicion.of == member) else { return };
-        if same_life {
+        if same_incarnation {
             self.mistakes.add(now - suspicion.at);
             self.open = None;
         } else {

@@ -21,7 +21,7 @@
 //! - *A heartbeat arrives more than T_D before it is expected.* No delay explains that: the
 //!   sender's clock jumped ahead. Averaged, the jump would put the freshness point into the far
 //!   future, and a crash would go unseen for as long as the jump. The window restarts with it.
-//! - *A heartbeat arrives more than T_D after it was expected.* It does not prove life: by the
+//! - *A heartbeat arrives more than T_D after it was expected.* It does not prove the sender alive: by the
 //!   paper's own test (`t < tau`) it is not fresh. It may be a straggler, or one of many that a
 //!   paused link held back, and it stays out of the average, which it would spoil for n more.
 //! - *Three heartbeats in succession are later than the margin*, the third an interval and a half
@@ -50,7 +50,7 @@ pub const LATE_RUN: u8 = 3;
 /// What a heartbeat was worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// It proves life: the freshness point moved and lies ahead.
+    /// It proves the sender alive: the freshness point moved and lies ahead.
     Fresh,
     /// So does this one, but a clock has stepped or a route changed: arrivals before it are not
     /// to be compared with it.
@@ -68,7 +68,7 @@ pub const MAX_WINDOW: usize = 4096;
 const FAR: i64 = 1 << 50;
 
 impl Arrival {
-    /// Whether it proves life.
+    /// Whether it proves that the sender is alive.
     pub fn is_fresh(self) -> bool {
         matches!(self, Arrival::Fresh | Arrival::Moved)
     }

@@ -69,7 +69,7 @@ impl Planner {
         self.unachievable
     }
 
-    /// Another sender, or the same in another life: what was asked of it is forgotten.
+    /// Another sender, or the same in another incarnation: what was asked of it is forgotten.
     pub fn restart(&mut self) {
         *self = Planner::new(self.wanted);
     }

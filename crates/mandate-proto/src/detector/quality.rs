@@ -30,7 +30,7 @@ pub struct Detection {
 /// A leader that is watched.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Watched {
-    /// Who.
+    /// The leader's id.
     pub leader: MemberId,
     /// The interval that it announces (eta).
     pub interval: Duration,

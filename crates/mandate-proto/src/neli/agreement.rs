@@ -8,9 +8,9 @@
 //! 1. **Mark first, then look.** A member leads when its own mark is on the ledger and a look that was asked for *after that* shows
 //!    that mark, and none of another layout. Of two that begin at once, at least one sees the other: whichever look came second.
 //!    A look that does not show the member's own mark says nothing, because it may miss others' for the same reason: a ledger may
-//!    accept a renewal before whoever looks sees its marks (Kafka, in a transaction). Then the member looks again.
+//!    accept a renewal before readers see its marks (Kafka, in a transaction). Then the member looks again.
 //!    Who leads something already has looked, and nobody can have begun since: it does not look again.
-//! 2. **A mark of another layout stays until its owner has ended.** Whoever is assigned its partition next puts a mark of its own
+//! 2. **A mark of another layout stays until its owner has ended.** The member that is assigned its partition next puts a mark of its own
 //!    there only when the threshold of the former owner is over, counted as for [its own leadership](super::succession).
 //! 3. **Who leads stands.** A newcomer looks before it first joins. If another layout leads, it stays out of the group for as long as it
 //!    sees that layout renew; if it sees that only later, it gives its partitions back. If the member's own layout leads somewhere, marks of others that only want to lead are none of
@@ -194,7 +194,7 @@ impl Member {
         !self.plan.marks() || self.agreeing.is_settled
     }
 
-    /// In non-exclusive mode, whoever holds nothing has no mark that would keep other layouts from leading: before it leads again, it
+    /// In non-exclusive mode, a member that holds nothing has no mark that would keep other layouts from leading: before it leads again, it
     /// marks and looks again.
     pub(super) fn unsettle(&mut self) {
         let holds = self.seats.iter().any(|seat| seat.kept().is_some());
@@ -380,7 +380,7 @@ impl Member {
         now: Instant,
         effects: &mut Fx,
     ) {
-        // Whoever leads goes before whoever wants to; of those, the smallest stays.
+        // A leader goes before a member that wants to lead; of those, the smallest stays.
         let key = |(_, (holder, _)): &&(_, (PartitionHolder, Duration))| {
             (!holder.leads, holder.agreement)
         };

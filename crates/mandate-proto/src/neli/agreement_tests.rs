@@ -95,7 +95,7 @@ fn a_layout_that_leads_another_partition_keeps_a_newcomer_from_leading() {
     assert!(!subject.leads(P0, 2));
     assert_eq!(subject.disagrees(), [(MORE, true)]);
     assert_eq!(subject.member.disagreement(), Some(MORE));
-    // It lives: it renews all the time.
+    // It is alive: it renews all the time.
     assert_eq!(subject.play(3000, |millis| vec![(P1, mark(MORE, true, millis))]), None);
     assert!(subject.told.contains(&Event::Left), "others may have its partitions");
     let joins = subject.asked.iter().filter(|one| **one == LedgerRequest::Join).count();
@@ -123,7 +123,7 @@ fn a_newcomer_comes_back_when_the_other_layout_renews_no_more() {
     assert!(is_marked(&subject));
 }
 
-/// A transaction is accepted before whoever looks sees what it wrote: others' marks may be missing for the same reason.
+/// A transaction is accepted before readers see what it wrote: others' marks may be missing for the same reason.
 #[test]
 fn a_look_that_does_not_show_the_members_own_mark_is_made_again() {
     let mut subject = confirmed();
@@ -147,7 +147,7 @@ fn a_non_exclusive_member_does_not_go_on_before_it_sees_its_own_mark() {
     assert_eq!(subject.disagrees(), []);
 }
 
-/// Whoever led there is gone, and nobody can put another mark in its place: nobody of this layout has the partition, it has no
+/// The member that led there is gone, and nobody can put another mark in its place: nobody of this layout has the partition, it has no
 /// broker, or this layout does not count so many.
 #[test]
 fn a_mark_that_nobody_can_replace_keeps_nobody_from_leading_once_its_holder_stands_still() {

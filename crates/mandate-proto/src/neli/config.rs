@@ -34,7 +34,7 @@ impl fmt::Display for Mode {
 /// Whom the ledger hands records to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordDelivery {
-    /// Whoever asks: receiving records proves nothing. (Kafka: a fetch carries no membership.)
+    /// Every process that asks: receiving records proves nothing. (Kafka: a fetch carries no membership.)
     Anyone,
     /// Only the member to whom the partition is assigned at that instant.
     AssignedOnly,
@@ -43,7 +43,7 @@ pub enum RecordDelivery {
 /// What a ledger gives, as it says itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grants {
-    /// How many partitions it has; fixed for the life of a group.
+    /// How many partitions it has; fixed as long as a group exists.
     pub partitions: NonZeroU32,
     /// After this long without a sign of life a member is taken for dead (`session.timeout.ms`).
     pub session: Duration,
@@ -51,7 +51,7 @@ pub struct Grants {
     pub heartbeat: Duration,
     /// How long the ledger waits for a member to release what it wants back (`max.poll.interval.ms`).
     pub barrier: Duration,
-    /// Whether it refuses renewals of generations that it has replaced, and keeps marks for whoever comes next.
+    /// Whether it refuses renewals of generations that it has replaced, and keeps marks for the next owner.
     pub fenced: bool,
     /// Whether it answers renewals of a member that waits at the barrier. Kafka's classic protocol does not, over one
     /// connection: a join is answered when everyone has joined, and what comes behind it waits.
@@ -166,7 +166,7 @@ pub enum Unfit {
 /// partitions that did not move: while members join, renewals wait for a heartbeat (a sixth of the session) and a retry.
 const SHARE_OF_SESSION: u32 = 2;
 
-/// The longest threshold by default where renewals are answered through joins: nothing that is normal takes so long, and whoever
+/// The longest threshold by default where renewals are answered through joins: nothing that is normal takes so long, and the member that
 /// comes after a crash waits for it. Sessions are long there (Kafka's consumer protocol: 45 s, by the broker's own setting).
 const LONGEST_THRESHOLD: Duration = Duration::from_secs(3);
 

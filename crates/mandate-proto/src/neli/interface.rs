@@ -63,9 +63,9 @@ pub struct LedgerRecord {
     pub protocol: u16,
     /// Who published it.
     pub member: MemberId,
-    /// In which of its lives.
+    /// The sender's incarnation.
     pub life: Incarnation,
-    /// When, on the steady clock of that life: nanoseconds since its origin.
+    /// When it was sent, on that incarnation's monotonic clock: nanoseconds since its origin.
     pub sent_nanos: u64,
     /// What for.
     pub kind: RecordKind,
@@ -126,7 +126,7 @@ impl From<RecordKind> for RecordBytes {
     }
 }
 
-/// What the ledger keeps of a partition for whoever comes next: the last word of a member of the group.
+/// What the ledger keeps of a partition for its next owner: the last word of a member of the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mark {
     /// It was renewed under this term.
@@ -161,7 +161,7 @@ impl Mark {
     }
 }
 
-/// What whoever holds a partition says of itself.
+/// What a partition's holder says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionHolder {
     /// Who it is.
@@ -170,7 +170,7 @@ pub struct PartitionHolder {
     pub agreement: Agreement,
     /// Whether it led the partition when the mark was sent, or only wanted to.
     pub leads: bool,
-    /// Rises with every renewal of a member: who looks twice sees whether the holder lives.
+    /// Rises with every renewal of a member: who looks twice sees whether the holder is alive.
     pub renewal: u64,
 }
 
@@ -188,7 +188,7 @@ pub enum LedgerRequest {
         id: RequestId,
         /// Where to.
         partition: Partition,
-        /// What.
+        /// The record to append.
         record: LedgerRecord,
     },
     /// Have it confirmed that this member is still one to whom partitions are assigned, all of those that it was told of
@@ -211,7 +211,7 @@ pub enum LedgerRequest {
     Release {
         /// For which barrier: the partition may since have been lost and assigned again.
         barrier: BarrierId,
-        /// Which.
+        /// The partitions to give back.
         partitions: Vec<Partition>,
         /// What the ledger is to keep of them, before anyone else gets them. It is asked as a member of the
         /// group, like a renewal; nobody waits for an answer, and if it is refused or lost the next leader
@@ -260,24 +260,24 @@ pub enum Input {
     /// These are assigned to this member from now on, besides those that are already. None at all is
     /// an assignment, too: the barrier is over.
     Assigned {
-        /// Which.
+        /// The new partitions, possibly none.
         partitions: Vec<Partition>,
     },
     /// The ledger wants these back, and waits for [`LedgerRequest::Release`].
     Revoking {
         /// The barrier.
         barrier: BarrierId,
-        /// Which.
+        /// The partitions to give back.
         partitions: Vec<Partition>,
     },
     /// These are not this member's any more, and others may have them already.
     Lost {
-        /// Which.
+        /// The partitions that were taken away.
         partitions: Vec<Partition>,
     },
     /// A record of a partition that is assigned to this member.
     Record {
-        /// Where.
+        /// The partition that holds it.
         partition: Partition,
         /// Its place there.
         offset: u64,
@@ -288,21 +288,21 @@ pub enum Input {
     },
     /// A publication has come to an end.
     Published {
-        /// Which.
+        /// The publication's request.
         id: RequestId,
-        /// How.
+        /// Whether it is on the ledger, if that is known.
         outcome: PublishOutcome,
     },
     /// A renewal has come to an end.
     Renewed {
-        /// Which.
+        /// The renewal's request.
         id: RequestId,
-        /// How.
+        /// Whether the ledger accepted it.
         outcome: Renewed,
     },
     /// An inspection has come to an end.
     Inspected {
-        /// Which.
+        /// The inspection's request.
         id: RequestId,
         /// What the ledger keeps, of those of which it keeps something; `None` if it could not be read. What was kept
         /// a while ago will do.
@@ -315,12 +315,12 @@ pub enum Input {
     },
     /// Nobody can publish to these, the ledger says: they have no broker. To all others one can.
     Unserved {
-        /// Which.
+        /// All partitions without a broker at present.
         partitions: Vec<Partition>,
     },
     /// The application's work on a partition that is being revoked has ended.
     Drained {
-        /// Which.
+        /// The partition that is being revoked.
         partition: Partition,
     },
     /// What every claim of this member carries, from the next one on.
@@ -378,14 +378,14 @@ pub enum Undertaking {
 pub enum Event {
     /// This member leads the partition's roles.
     Acquired {
-        /// Which.
+        /// The partition that is led from now on.
         partition: Partition,
         /// The fencing token; only in exclusive mode is there one.
         term: Option<Term>,
     },
     /// What this member publishes with the term that it has just acquired: its claim says so.
     Published {
-        /// Which.
+        /// The partition that was acquired.
         partition: Partition,
         /// The term.
         term: Term,
@@ -395,22 +395,22 @@ pub enum Event {
     /// It does not lead them any more. In exclusive mode, if the ledger wants the partition back, it waits
     /// until [`Input::Drained`], with a bound.
     Ended {
-        /// Which.
+        /// The partition that is led no more.
         partition: Partition,
         /// The term that has ended.
         term: Option<Term>,
-        /// Why.
+        /// The reason for which leadership ended.
         loss: RoleLoss,
     },
     /// Work on the partition took longer than was allowed, and the partition was released.
     DrainOverran {
-        /// Which.
+        /// The partition that was released.
         partition: Partition,
     },
     /// The partition is assigned, and for a whole threshold and session nothing came by which it could be led. It is given
     /// back, unless this member leads others, or nobody could lead it.
     Dry {
-        /// Which.
+        /// The partition that stayed dry.
         partition: Partition,
     },
     /// The member joins, and the ledger has not assigned anything for longer than any member may hold it
@@ -422,7 +422,7 @@ pub enum Event {
     /// The partition's offsets went back: the topic was made anew, or lost its end. It is not led here
     /// under a lower term than one that was seen.
     WentBack {
-        /// Which.
+        /// The partition whose offsets went back.
         partition: Partition,
         /// The highest term that was seen.
         from: Term,

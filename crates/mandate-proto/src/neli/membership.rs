@@ -277,7 +277,7 @@ impl Member {
     }
 
     /// Says what does not go on. A partition that is dry for this member may be wet for another: it may be
-    /// out of reach of the partition, and not of whoever assigns it. A ledger takes back everything or nothing. So
+    /// out of reach of the partition, and not of the member or broker that assigns it. A ledger takes back everything or nothing. So
     /// everything is given back, and others have their chance while this one rests; but not while this one leads
     /// something, nor if nobody can publish there: one partition without a broker must not cost the others their leader.
     pub(super) fn complain(&mut self, now: Instant, effects: &mut Fx) {

@@ -1,7 +1,7 @@
 //! Many roles over many processes, on a ledger that assigns partitions: NELI.
 //!
 //! After E. Koutanov, *Non-Exclusive Leader Induction in Highly Available Systems*. A ledger (Kafka, say) has
-//! partitions and gives each to one member of a group. Roles are mapped to partitions ([`Layout`]); whoever
+//! partitions and gives each to one member of a group. Roles are mapped to partitions ([`Layout`]); the member that
 //! can be sure of a partition leads its roles. How sure one must be is the [`Mode`].
 //!
 //! Kept: the mapping of roles, everyone publishing to every partition, the threshold T above the session
@@ -20,7 +20,7 @@
 //!    The paper compares the ledger's clock with the reader's, and so needs them synchronised; this needs
 //!    no more than clocks of bounded rate.
 //! 3. **A partition that stays dry is given back**: a member may be cut off from a partition and not from
-//!    whoever assigns it, and would keep its roles without a leader for as long as that lasts. A ledger takes back
+//!    its assigner, and would keep its roles without a leader for as long as that lasts. A ledger takes back
 //!    everything or nothing, so this is for members that lead nothing: one partition without a broker must not
 //!    cost the others their leader.
 //!
@@ -31,7 +31,7 @@
 //!
 //! Exclusive:
 //!
-//! 5. **Receiving records proves nothing** on a ledger that hands them to whoever asks. Ownership is
+//! 5. **Receiving records proves nothing** on a ledger that hands them to every process that asks. Ownership is
 //!    *renewed*: the ledger refuses members that it has replaced. (As printed, two lead:
 //!    `mandate_sim::neli` shows it.)
 //! 6. **T counts from before the renewal was sent**, and the ledger accepts it later. An answer that comes when T is
@@ -46,11 +46,11 @@
 //!     released, and only then may another have it.
 //! 11. **The term is the offset of a claim** that was published in this assignment and *then* confirmed by a
 //!     renewal. The confirmation says that nobody else had the partition when the claim was written; so
-//!     whoever comes next writes behind it. A claim of a member that has been replaced cannot be
+//!     the next owner writes behind it. A claim of a member that has been replaced cannot be
 //!     confirmed. A group's generation is no term: it begins anew when the group was empty.
 //! 12. **What has lapsed or was refused stays lost**: the next claim has a higher term. No member leads under a
 //!     lower term than it has seen.
-//! 13. **It does not wait if the term just before its own is over**: by its own doing, or because whoever led under it has said so,
+//! 13. **It does not wait if the term just before its own is over**: by its own doing, or because the leader of that term has said so,
 //!     after it had ended and before it gave the partition back. The reasons are in `succession.rs`.
 //! 14. **Members that go by different layouts do not lead beside each other**: what roles a partition stands for, and what
 //!     "leader" means, stands in every mark, and a member looks at all of them before it leads. The rules are in `agreement.rs`.
@@ -129,7 +129,7 @@ pub struct Holding {
 #[derive(Clone, Debug)]
 pub struct Member {
     plan: LedgerPlan,
-    life: Incarnation,
+    incarnation: Incarnation,
     requests: u64,
     epochs: u64,
     seats: Vec<Seat>,
@@ -154,16 +154,16 @@ pub struct Member {
 }
 
 impl Member {
-    /// Starts a member. `life` is a random number that no other life of any member has: by it a member
+    /// Starts a member. `incarnation` is a random number that no other incarnation of any member has: by it a member
     /// knows its own records again.
     pub fn start(
         plan: LedgerPlan,
-        life: Incarnation,
+        incarnation: Incarnation,
         now: Instant,
         effects: &mut Effects<Effect>,
     ) -> Self {
         let mut member = Member {
-            life,
+            incarnation,
             requests: 0,
             epochs: 0,
             seats: vec![Seat::default(); plan.grants.partitions.get() as usize],

@@ -131,7 +131,7 @@ impl Member {
         }
     }
 
-    /// A renewal that was sent then was accepted: has the ledger kept this member all the time? It gives up whoever it
+    /// A renewal that was sent then was accepted: has the ledger kept this member all the time? It gives up a member that it
     /// has not heard of for a session, and some clients come back by themselves and say nothing (librdkafka, with a static
     /// name). So after a session without a renewal others may have had the partitions, and what was claimed is void. The same
     /// after a refusal: when the client came back, nobody knows, and others may have had the partitions until this renewal.
@@ -185,7 +185,8 @@ impl Member {
         record: Option<LedgerRecord>,
         now: Instant,
     ) {
-        let (mode, threshold, life) = (self.plan.mode, self.plan.threshold, self.life);
+        let (mode, threshold, incarnation) =
+            (self.plan.mode, self.plan.threshold, self.incarnation);
         let (renews, allowance) = (self.plan.renews(), self.plan.allowance_per_mille);
         let may_go_on = self.may_go_on();
         let Some(seat) = self.seats.get_mut(partition.get() as usize) else { return };
@@ -193,14 +194,14 @@ impl Member {
             return;
         }
         let proved = match mode {
-            // Whoever published it: it was on the ledger no longer ago than it is old.
+            // No matter who published it: it was on the ledger no longer ago than it is old.
             Mode::NonExclusive => seat.clock.age(stamp, now, allowance).map(|age| {
                 Instant::from_nanos(now.as_nanos().saturating_sub(crate::time::nanos(age)))
             }),
             // Only what we sent ourselves can be dated without trusting any other clock: it was handed
             // to us, as the owner, some time after we had sent it.
             Mode::Exclusive => record
-                .filter(|record| record.life == life)
+                .filter(|record| record.life == incarnation)
                 .filter(|_| seat.claim.is_some_and(|term| offset.saturating_add(1) >= term.get()))
                 .map(|record| Instant::from_nanos(record.sent_nanos))
                 .filter(|sent| *sent <= now),

@@ -1,6 +1,6 @@
 //! Beats and claims.
 //!
-//! In non-exclusive mode everyone beats on every partition, as the paper has it: whoever is assigned one
+//! In non-exclusive mode everyone beats on every partition, as the paper has it: a member that is assigned one
 //! then finds it wet. In exclusive mode on a ledger that fences, renewals are all the proof there is, and
 //! nothing is published but claims. On one that does not, each beats on what is assigned to it.
 
@@ -65,7 +65,7 @@ impl Member {
         let record = LedgerRecord {
             protocol: PROTOCOL,
             member: self.plan.me,
-            life: self.life,
+            life: self.incarnation,
             sent_nanos: now.as_nanos(),
             kind: kind.clone(),
             agreement: self.plan.agreement(),

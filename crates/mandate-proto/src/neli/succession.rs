@@ -1,14 +1,14 @@
-//! What a member has to know of whoever had a partition before, on a ledger that fences.
+//! What a member has to know of a partition's earlier owners, on a ledger that fences.
 //!
 //! An earlier owner may lead until its threshold is over, counted from its last accepted renewal. That renewal was accepted before
-//! the ledger replaced its sender, hence before the next owner heard of its assignment: a threshold after that, all earlier
+//! the ledger replaced its sender, so before the next owner heard of its assignment: a threshold after that, all earlier
 //! owners have ended. This rests on fencing and on the rates of clocks, and on nothing that the ledger does or does not wait for.
 //!
 //! A wait with every change of hands would be a pity where the former owner is alive and says that it has ended. It leaves a
 //! [mark](Mark::Over) with the term that is over. Terms are places in a log, so a member can tell whether anyone was between: if
-//! the term just before its own is over, nobody else can lead. A mark that says so is true for ever, so that it does no
+//! the term just before its own is over, nobody else can lead. A mark that says so stays true, so that it does no
 //! harm to read an old one, or one that a late commit of a third member has put in the place of a newer; rejected was
-//! therefore to believe in a mark because it is the last. Whoever shares the partition (another group, a claim that came
+//! therefore to believe in a mark because it is the last. A third party on the partition (another group, a claim that came
 //! to nothing) only makes the next leader wait.
 //!
 //! Members of a group need not have the same threshold: renewals leave their own in the mark. That alone has to be read
@@ -156,7 +156,7 @@ impl Member {
         self.plan.grace.max(more(more(lease, allowance), allowance))
     }
 
-    /// What renewals leave for whoever comes next: also what earlier owners may count on, for as long as that is not over.
+    /// What renewals leave for the next owner: also what earlier owners may count on, for as long as that is not over.
     pub(super) fn lease(&self, seat: &Seat) -> Duration {
         match seat.leads() {
             true => self.plan.threshold,

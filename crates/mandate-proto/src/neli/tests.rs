@@ -565,7 +565,7 @@ fn a_claim_without_a_value_has_the_bytes_that_it_always_had() {
         crate::wire::encode(&record(kind), &mut bytes);
         bytes
     };
-    // Version, member, life, time, kind, agreement.
+    // Version, member, incarnation, time, kind, agreement.
     assert_eq!(bytes(RecordKind::Claim { value: None })[..5], [2, 7, 9, 3, 1]);
     assert_eq!(bytes(RecordKind::Beat)[..5], [2, 7, 9, 3, 0]);
     let kind = RecordKind::Claim { value: Value::new("a").ok() };

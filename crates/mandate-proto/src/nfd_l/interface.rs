@@ -17,7 +17,7 @@ pub enum Message {
     Heartbeat(Heartbeat),
     /// The sender led, and has given up: nobody need wait until it has been silent for long enough.
     Farewell {
-        /// Which life of the sender this is.
+        /// The sender's incarnation.
         lifetime: Incarnation,
         /// What its next heartbeat would have been labelled.
         label: Label,
@@ -32,7 +32,7 @@ pub enum Message {
 /// What a leader broadcasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {
-    /// Which life of the sender this is.
+    /// The sender's incarnation.
     pub lifetime: Incarnation,
     /// Label and interval.
     pub beat: Beat,
@@ -64,7 +64,7 @@ pub struct Boot {
     pub stored: Option<Stable>,
     /// The wall clock at the start.
     pub wall: WallTime,
-    /// A random number that no other life of this member has.
+    /// A random number that no other incarnation of this member has.
     pub lifetime: Incarnation,
 }
 
@@ -105,7 +105,7 @@ pub enum Event {
     LeaderChanged {
         /// The leader now; `None` while listening.
         leader: Option<MemberId>,
-        /// Why.
+        /// The rule by which it changed.
         reason: Reason,
     },
     /// The leader crashed and came back before anyone suspected it.

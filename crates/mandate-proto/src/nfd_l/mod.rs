@@ -2,10 +2,10 @@
 //! recover. Guarantee: *overlap*. Each side of a partition has a leader as soon as it has noticed
 //! that it lost one, and eventually there is one for all.
 //!
-//! Whoever leads broadcasts heartbeats; everyone else watches them with
+//! The leader broadcasts heartbeats; everyone else watches them with
 //! [NFD-E](crate::detector::nfd_e) and is silent. Who hears no leader claims to lead. Of two that
 //! lead, the one that has led longer stays. In steady state that is one broadcaster, N-1 messages
-//! an interval, and one write to stable storage in a member's whole life: its *zero time*, from
+//! an interval, and one write to stable storage in all of a member's incarnations: its *zero time*, from
 //! which it labels its heartbeats, so that after a crash they go on as if they had only paused.
 //!
 //! # What it assumes
@@ -23,7 +23,7 @@
 //!
 //! - **Equal uptimes.** The paper compares counts of heartbeats, and breaks ties by id. But each
 //!   of two leaders compares the other's count *as sent* with its own *by now*: of two that began
-//!   within an interval of each other, each may find itself ahead, for ever. The simulator finds
+//!   within an interval of each other, each may find itself ahead, without end. The simulator finds
 //!   such pairs readily ([`Seniority::Printed`] keeps the rule for that purpose). Here uptimes
 //!   are compared in classes that double ([`Seniority::Classes`]): the first is half a second, and
 //!   each lasts as long as all before it together, so for nearly all of the time both sides see
@@ -39,8 +39,8 @@
 //!   by one of higher [`priority`](Config::priority), which is equal for all unless the operator
 //!   says otherwise.
 //! - **The wall clock stepped back while a member was down.** Its labels are then lower than
-//!   those it used before. Monitors that still trust its former life ignore it until they no
-//!   longer do, at most one detection time; after that they accept any label of a new life. It is
+//!   those it used before. Monitors that still trust its former incarnation ignore it until they no
+//!   longer do, at most one detection time; after that they accept any label of a new incarnation. It is
 //!   never muted for as long as the clock stepped. If the clock reads less than zero time, labels
 //!   are negative, and still rise; the application is told.
 //! - **It jumped ahead.** Labels jump; monitors start a new average ([NFD-E](crate::detector::nfd_e) does the same).
@@ -93,7 +93,7 @@ pub struct NfdL {
     schedule: Schedule,
     role: Role,
     peers: BTreeMap<MemberId, Peer>,
-    /// Heartbeats sent in this life: the paper's uptime.
+    /// How many heartbeats this incarnation has sent: the paper's uptime.
     sent: u64,
     /// A late wake-up was forgiven since the last fresh heartbeat.
     forgave: bool,
@@ -202,7 +202,7 @@ impl NfdL {
         if !heartbeat.beat.is_plausible() {
             return;
         }
-        let Some(peer) = self.peer_in_life(from, &heartbeat, now) else { return };
+        let Some(peer) = self.peer_of_incarnation(from, &heartbeat, now) else { return };
         let arrival = peer.detector.arrive(heartbeat.beat, now);
         peer.link.arrive_as(arrival, heartbeat.beat, now);
         if !arrival.is_fresh() {
@@ -229,9 +229,9 @@ impl NfdL {
         }
     }
 
-    /// What is known of the sender, begun anew if this is another life of it. `None` if the
-    /// heartbeat is of a life that is over, or if there is no room to remember the sender.
-    fn peer_in_life(
+    /// What is known of the sender, begun anew if this is another incarnation of it. `None` if the
+    /// heartbeat is of an incarnation that is over, or if there is no room to remember the sender.
+    fn peer_of_incarnation(
         &mut self,
         from: MemberId,
         heartbeat: &Heartbeat,
@@ -240,22 +240,23 @@ impl NfdL {
         if !self.peers.contains_key(&from) {
             self.make_room(from, heartbeat, now)?;
         }
-        let life = heartbeat.lifetime;
+        let incarnation = heartbeat.lifetime;
         let label = heartbeat.beat.label;
-        let peer = self.peers.entry(from).or_insert_with(|| Peer::new(life, &self.config));
+        let peer = self.peers.entry(from).or_insert_with(|| Peer::new(incarnation, &self.config));
         let latest = peer.detector.latest();
-        if peer.lifetime != life {
+        if peer.lifetime != incarnation {
             // Labels go on across a restart. One that does not is a straggler from an earlier
-            // life, or the clock stepped back: whichever it is, the life that is trusted stands.
-            let stale = peer.former.is_some_and(|former| former.0 == life && label <= former.1);
+            // incarnation, or the clock stepped back: either way, the incarnation that is trusted stands.
+            let stale =
+                peer.former.is_some_and(|former| former.0 == incarnation && label <= former.1);
             if stale || Some(label) <= latest && peer.is_trusted(now) {
                 return None;
             }
             let former = latest.map(|latest| (peer.lifetime, latest));
-            *peer = Peer { former, reborn: true, ..Peer::new(life, &self.config) };
+            *peer = Peer { former, reborn: true, ..Peer::new(incarnation, &self.config) };
         } else if !peer.is_trusted(now) && heartbeat.reign_began() > latest {
             // What was averaged in an earlier reign may be long out of date.
-            *peer = Peer { former: peer.former, ..Peer::new(life, &self.config) };
+            *peer = Peer { former: peer.former, ..Peer::new(incarnation, &self.config) };
         }
         Some(peer)
     }

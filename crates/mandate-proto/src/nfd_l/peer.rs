@@ -18,9 +18,9 @@ pub(super) struct Peer {
     pub(super) uptime: Duration,
     pub(super) heard: Instant,
     pub(super) priority: u8,
-    /// The life before this one, and its highest label: what was overtaken then is void now.
+    /// The incarnation before this one, and its highest label: what was overtaken then is void now.
     pub(super) former: Option<(Incarnation, Label)>,
-    /// This life has not been heard fresh yet, and it is not the first.
+    /// This incarnation has not been heard fresh yet, and it is not the first.
     pub(super) reborn: bool,
     /// Its interval leaves no margin inside our detection bound.
     pub(super) slow: bool,

@@ -13,7 +13,7 @@ pub enum Seniority {
     #[default]
     Classes,
     /// As printed: by the number of heartbeats sent, exactly. Two leaders may then each find
-    /// themselves ahead for ever. Kept to be measured, not to be used.
+    /// themselves ahead without end. Kept to be measured, not to be used.
     Printed,
 }
 

@@ -210,7 +210,7 @@ fn a_leader_that_comes_back_inside_its_freshness_period_is_not_suspected() {
     let effects = member.hear(1, reborn, at(900));
     assert_eq!(effects, [Effect::Tell(Event::LeaderRestarted { leader: p(1) })]);
     assert_eq!(member.machine.deadline(), Some(at(1900)));
-    // What was under way from its former life changes nothing any more.
+    // What was under way from its former incarnation changes nothing any more.
     assert!(member.hear(1, beat_at(330, 60_330), at(910)).is_empty());
     assert_eq!(member.machine.deadline(), Some(at(1900)));
 }
@@ -399,7 +399,7 @@ fn a_straggler_from_a_former_life_does_not_displace_the_present_one() {
     let present = |ms, uptime| Heartbeat { lifetime: Incarnation::new(8), ..beat_at(ms, uptime) };
     member.hear(1, former(3_600_000, 60_000), at(100));
     member.tick(at(1100));
-    // Its calendar was set back an hour: lower labels, a new life.
+    // Its wall clock was set back an hour: lower labels, a new incarnation.
     member.hear(1, present(1_000, 5_000), at(1200));
     assert_eq!(member.leader(), Some(1));
     assert!(member.hear(1, former(3_599_670, 59_670), at(1300)).is_empty());
@@ -459,10 +459,10 @@ fn nothing_a_peer_sends_breaks_a_member() {
         let config = Config::new(p(1), ETA, DETECT).unwrap().with_max_peers(2);
         let mut member = Member::boot(config, None, EPOCH, at(0));
         let mut now = at(0);
-        for (from, life, label, interval, uptime, priority, wait) in steps {
+        for (from, incarnation, label, interval, uptime, priority, wait) in steps {
             now += Duration::from_millis(wait);
             let heartbeat = Heartbeat {
-                lifetime: Incarnation::new(life),
+                lifetime: Incarnation::new(incarnation),
                 beat: Beat {
                     label: Label::from_nanos(label),
                     interval: Duration::from_nanos(interval),

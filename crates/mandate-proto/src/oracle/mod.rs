@@ -30,7 +30,7 @@
 //!
 //! - *Nobody sends requests.* The mean weighs all members alike.
 //! - *Rotating.* The paper gives 1 to the member whose round it is and 0 to all others; if that
-//!   one is down, ids decide, and the highest leads for ever. Here the score falls with the
+//!   one is down, ids decide, and the highest leads permanently. Here the score falls with the
 //!   distance from the last leader in order of ids, so the next that is alive leads.
 //! - *Equation 1* prints the one-way delay where its text, and its measurements, need the whole
 //!   round trip.

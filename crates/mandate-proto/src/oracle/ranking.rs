@@ -20,7 +20,7 @@ pub struct Ranking {
 /// One candidate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// Who.
+    /// The candidate's id in the group's list of members.
     pub id: MemberId,
     /// What it measured of itself, and its score; `None` if it is no candidate.
     pub measured: Option<Measured>,

@@ -1,8 +1,8 @@
 //! Selecting a leader (Algorithm 1 of the POLE paper, section 3.2).
 //!
 //! Who has lost its leader opens an epoch and proposes itself with its score. Proposals are
-//! ordered by epoch, score and id; whoever hears a greater one adopts it and passes it on, and
-//! whoever hears a lesser one answers with its own. Once a quorum has proposed, a timer of length
+//! ordered by epoch, score and id; a member that hears a greater one adopts it and passes it on, and
+//! one that hears a lesser one answers with its own. Once a quorum has proposed, a timer of length
 //! T bounds the wait for the others; when it ends, the greatest proposal names the leader. Members
 //! that follow a leader answer proposals with a *vote* for it: a quorum of votes, the leader's own
 //! among them, makes a newcomer follow too, so that it disturbs nobody.
@@ -80,7 +80,7 @@ pub struct Proposal {
 pub enum Message {
     /// `P`: the sender takes part in an epoch.
     Propose {
-        /// Which.
+        /// The epoch that the sender takes part in.
         epoch: Term,
         /// What the sender is worth itself, or why it is no candidate.
         own: Candidacy,
@@ -116,7 +116,7 @@ pub enum Input {
     Scored(Candidacy),
     /// A member is suspected to be down, or is not any more.
     Suspected {
-        /// Who.
+        /// The member that is, or was, suspected.
         member: MemberId,
         /// Whether it is.
         suspected: bool,

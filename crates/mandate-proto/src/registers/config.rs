@@ -17,13 +17,13 @@ pub const MAX_ROLES: u32 = 100_000;
 /// The shortest round.
 pub const MIN_ROUND: Duration = Duration::from_millis(8);
 
-/// No lease is longer: a row that says so is not believed, lest a wrong number block a group.
+/// No lease is longer: a row that says so is not believed, so that a wrong number cannot block a group.
 pub const MAX_LEASE: Duration = Duration::from_secs(86_400);
 
 /// What a leader may rely on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SqlGuarantee {
-    /// One leader per term: whoever checks terms is safe. Nothing is assumed of time.
+    /// One leader per term: a resource that checks terms is safe. Nothing is assumed of time.
     Fenced,
     /// Besides, at any instant at most one member's mandate holds. Assumed: steady clocks that count
     /// suspension and whose rates are off by less than the drift allowance.
@@ -37,7 +37,7 @@ pub enum Part {
     Candidate,
     /// It only reads the control row, never contends, and nobody knows of it.
     Observer,
-    /// It contends for one role of a group that this process is in: whoever keeps the process in the
+    /// It contends for one role of a group that this process is in: the part that keeps the process in the
     /// group tells it under which incarnation. It neither beats nor sweeps.
     Role,
 }
@@ -225,7 +225,7 @@ impl Config {
         self.checked()
     }
 
-    /// By which share another's score must be better for it to be preferred to whoever is a successor
+    /// By which share another's score must be better for it to be preferred to one that is a successor
     /// already; default: a tenth.
     pub fn with_threshold(mut self, threshold: f64) -> Result<Self, InvalidConfig> {
         self.threshold = threshold;

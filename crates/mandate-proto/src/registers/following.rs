@@ -93,7 +93,7 @@ impl Member {
                 }
             }
         };
-        // Whoever was named does not leave it to the others.
+        // The named successor does not leave it to the others.
         let abstains = self.abstains_until.filter(|_| !self.is_named(row));
         let not_before = abstains.into_iter().chain(self.watch.lost_until());
         Some((not_before.fold(at, Instant::max), reason))

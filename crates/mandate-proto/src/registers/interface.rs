@@ -25,9 +25,9 @@ impl StatementId {
 pub enum Input {
     /// A statement has come to an end.
     Answered {
-        /// Which.
+        /// The statement's id, as it was asked for.
         id: StatementId,
-        /// How.
+        /// Whether it was carried out, if that is known.
         outcome: StatementOutcome,
     },
     /// The control row may have changed: a notification, where the database has them.
@@ -65,7 +65,7 @@ pub enum Effect {
         /// The statement.
         statement: Statement,
     },
-    /// Nobody waits for this one any more: cancel it or drop its connection, lest it pile up.
+    /// Nobody waits for this one any more: cancel it or drop its connection, so that such statements do not pile up.
     Abandon {
         /// Its name.
         id: StatementId,
@@ -139,7 +139,7 @@ pub enum Event {
     Lost {
         /// The term.
         term: Term,
-        /// Why.
+        /// The reason for which it was lost, or not had.
         loss: Loss,
     },
     /// This member is in the group.
@@ -147,7 +147,7 @@ pub enum Event {
         /// Under this number.
         incarnation: StayId,
     },
-    /// This member was evicted although it lives, and joins again.
+    /// This member was evicted although it is alive, and joins again.
     Evicted {
         /// What it was.
         incarnation: StayId,

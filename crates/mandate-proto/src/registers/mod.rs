@@ -22,7 +22,7 @@
 //! 4. **The watcher counts from the answer** that first showed the version. Counted from when it asked, the
 //!    version might be younger than the watcher thinks.
 //! 5. **The leader counts from before it asked.** Counted from the answer, its lease would last longer than
-//!    that of whoever saw the write before it did. An answer that comes when its own lease is over grants
+//!    that of a member that saw the write before it did. An answer that comes when its own lease is over grants
 //!    nothing.
 //! 6. **Both allow for drift**: the leader counts on less than the lease, watchers wait for more.
 //! 7. **The lease is part of the version.** A leader that publishes a shorter one counts on no more from
@@ -39,7 +39,7 @@
 //!     not one that is vacant, and not one that it held itself. Only if the row is there again as it was, or a later one, was
 //!     it a stale answer.
 //! 12. **Who resigns stops first**, then vacates the row; a vacant row may be taken at once.
-//! 13. **A row that is made again starts at the highest term that is known**: to the history, to the fence, to whoever makes
+//! 13. **A row that is made again starts at the highest term that is known**: to the history, to the fence, to the member that makes
 //!     it. So terms rise where anything remembers them.
 //! 14. **The leader's guarantee is in the row, and watchers go by it.** The end of a session is enough only for a leader that
 //!     relies on terms alone. Who has another guarantee than the leader does not join; a leader without a lease is never

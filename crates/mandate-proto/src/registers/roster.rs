@@ -113,7 +113,7 @@ impl Roster {
     }
 
     /// Whether to look again before the round is over: it is our first, and of those who could succeed us fewer have
-    /// given a sign of life than there are places. A leader that dies young should have named someone who lives.
+    /// given a sign of life than there are places. A leader that dies young should have named someone who is alive.
     pub(super) fn looks_again(&self, me: MemberId, round: Duration) -> bool {
         let is_young = self.first.zip(self.last).is_none_or(|(first, last)| last - first < round);
         let others = self.members.values().filter(|seen| seen.row.holder.member != me);

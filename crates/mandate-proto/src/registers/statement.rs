@@ -1,7 +1,7 @@
 //! What is in the database, and what is asked of it: rows, statements, answers.
 //!
 //! Every statement is one SQL statement, or one short batch that is sent whole and needs no answer in
-//! between: first the conditional write, then a plain read of the control row, so that whoever was
+//! between: first the conditional write, then a plain read of the control row, so that a member that was
 //! refused sees by whom. Nothing is locked between two statements of a member.
 //!
 //! Every write of the control row names the [`Version`] that it replaces. So a statement that was held
@@ -28,7 +28,7 @@ pub const PROTOCOL: u16 = 1;
 pub const MAX_SUCCESSORS: usize = 3;
 
 /// One stay of a member in the group: a number that the database gives at each join, higher than all it
-/// gave before. It tells the lives of a process apart, and says who has been there for longest. (The
+/// gave before. It tells a process's incarnations apart, and says who has been there for longest. (The
 /// paper's process id, section 3.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StayId(u64);
@@ -153,13 +153,13 @@ pub struct ControlState {
 /// The row of a member: one of the paper's DESCRIPTORS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemberRow {
-    /// Who.
+    /// The member, and its stay in the group.
     pub holder: Holder,
     /// Rises with every heartbeat.
     pub counter: u64,
     /// What it is worth as a leader; `None` if it is no candidate.
     pub score: Option<Score>,
-    /// It has joined again because it was evicted although it lives: a sign of contention. (The
+    /// It has joined again because it was evicted although it is alive: a sign of contention. (The
     /// paper's evict flag, section 4.3; in the member's own row, so that only leaders write the
     /// control row.)
     pub was_evicted: bool,
@@ -217,7 +217,7 @@ pub enum Statement {
         of: Option<Holder>,
         /// A term above all that were ever seen.
         term: Term,
-        /// Why.
+        /// The reason for the takeover, for the history of terms.
         reason: Reason,
         /// What is said with it.
         publish: Published,
@@ -230,7 +230,7 @@ pub enum Statement {
         me: Holder,
         /// The state to replace.
         was: Version,
-        /// Why.
+        /// The reason for which the term ends, for the row.
         reason: Reason,
         /// Who is to take over.
         successors: Successors,

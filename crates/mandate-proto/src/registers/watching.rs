@@ -45,7 +45,7 @@ struct Lost {
 }
 
 /// Its last write may be seen after the hint, and one more that was under way. A leader that writes on has
-/// lost a connection, and not its life.
+/// lost a connection, but has not died.
 const LAST_WRITES: u32 = 2;
 
 #[derive(Clone, Copy, Debug)]

@@ -230,7 +230,7 @@ impl Run<'_, Case> {
 struct Terms {
     one_leader: OneLeaderPerTerm,
     terms_rise: TermsRise,
-    /// How many claims of each member found no quorum, in its present life.
+    /// How many claims of each member found no quorum, in its present incarnation.
     fruitless: Vec<u32>,
     mutated: Mutated,
 }

@@ -1,4 +1,4 @@
-//! A broker as a node: it answers whoever called, one call of a connection after the other.
+//! A broker as a node: it answers every caller, one call of a connection after the other.
 //!
 //! A join is answered when everyone has joined, or the barrier is over. Until then whatever else came over its
 //! connection waits, as on Kafka: renewals, too, unless they have a connection of their own.

@@ -47,13 +47,13 @@ pub(super) enum Asked {
 impl Mutated {
     pub(super) fn start(
         plan: LedgerPlan,
-        life: Incarnation,
+        incarnation: Incarnation,
         mutant: Option<Mutant>,
         now: Instant,
         asked: &mut Vec<Asked>,
     ) -> Self {
         let mut effects = Effects::new();
-        let member = Member::start(plan, life, now, &mut effects);
+        let member = Member::start(plan, incarnation, now, &mut effects);
         let (renewals, claims, wrong) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let mut mutated = Mutated { member, mutant, effects, renewals, claims, wrong };
         mutated.pass_on(now, asked);

@@ -36,14 +36,14 @@ type Fx = Effects<NodeEffect>;
 impl MemberNode {
     pub(super) fn start(
         config: MemberConfig,
-        life: Incarnation,
+        incarnation: Incarnation,
         now: Instant,
         effects: &mut Fx,
     ) -> Self {
         let mut asked = Vec::new();
-        let member = Mutated::start(config.plan, life, config.mutant, now, &mut asked);
+        let member = Mutated::start(config.plan, incarnation, config.mutant, now, &mut asked);
         let mut node = MemberNode {
-            client: MemoryClient::new(config.client, life),
+            client: MemoryClient::new(config.client, incarnation),
             member,
             stalled: None,
             held_back: Vec::new(),
@@ -51,13 +51,13 @@ impl MemberNode {
             ending: Vec::new(),
             is_asked_to_go: false,
             gave_up: None,
-            random: Random::new(life.get(), Stream::Register),
+            random: Random::new(incarnation.get(), Stream::Register),
             config,
         };
         node.carry_out(asked, now, effects);
-        // Of some lives every claim carries a value.
-        if life.get().is_multiple_of(5) {
-            let value = values::of_host(host_of(node.config.plan.me()), life.get());
+        // Every claim of some incarnations carries a value.
+        if incarnation.get().is_multiple_of(5) {
+            let value = values::of_host(host_of(node.config.plan.me()), incarnation.get());
             node.tell(Input::Value(Some(value)), now, effects);
         }
         node

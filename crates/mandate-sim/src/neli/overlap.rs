@@ -138,7 +138,7 @@ impl Run<'_, Case> {
         node.is_some_and(|node| node.member().mandate(partition, local).is_some())
     }
 
-    /// Whoever leads has had a record that was on the ledger no longer than the threshold ago, but for
+    /// The leader has had a record that was on the ledger no longer than the threshold ago, but for
     /// what acknowledgements take.
     fn check_backlog(&mut self) {
         let log = self.case.setting.logs[0];

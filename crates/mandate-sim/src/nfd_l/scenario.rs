@@ -74,7 +74,7 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
 struct Case {
     setting: Setting,
     random: Random,
-    /// When whoever leads resigns.
+    /// When the leader of that moment resigns.
     resignations: Vec<SimTime>,
     crashed: Option<SimTime>,
     /// Followers ask for other intervals, so messages are not all heartbeats at the interval of the setting.

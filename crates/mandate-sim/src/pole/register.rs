@@ -1,6 +1,6 @@
 //! A register that checks terms: what makes `Fenced` safe to use.
 //!
-//! Whoever thinks that it leads writes to it, with its term; writes take their time, and may come
+//! A member that thinks that it leads writes to it, with its term; writes take their time, and may come
 //! after the leader was replaced. The register refuses a term lower than one it has accepted. Then
 //! no two members may ever have their writes accepted under one term, nor any write of a leader
 //! after one of its successor's: that is what is checked.

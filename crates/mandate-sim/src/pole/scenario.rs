@@ -191,7 +191,7 @@ pub(super) struct Case {
 const PUBLISHES: f64 = 0.2;
 
 impl Case {
-    /// In some runs everyone is asked to publish, now and then: whoever leads then does.
+    /// In some runs everyone is asked to publish, now and then: the leader of that moment does.
     fn publications(&mut self) -> Vec<(SimTime, Happening<Input>)> {
         let mut asked = Vec::new();
         if !self.publishing.chance(PUBLISHES) {
@@ -245,7 +245,7 @@ impl Scenario for Case {
                 6 | 7 => Input::LinkBroken { member: other },
                 _ => Input::Figures(figures(&mut self.random)),
             };
-            // Whoever leads then is the one that is asked.
+            // The leader of that moment is the one that is asked.
             let asked = if self.random.chance(0.5) { 0..self.setting.size } else { host..host + 1 };
             happenings.extend(asked.map(|asked| (at, Happening::Tell(asked, input.clone()))));
         }

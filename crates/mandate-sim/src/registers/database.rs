@@ -1,7 +1,7 @@
 //! A database as its clients see it: one that takes its time.
 //!
 //! Each statement takes effect at one instant, some time after it has arrived and some time before its
-//! answer is read. Writes of the control row queue behind whoever holds its lock. Some statements are slow;
+//! answer is read. Writes of the control row queue behind the session that holds its lock. Some statements are slow;
 //! some fail, and say so; of some the connection breaks before or after they took effect. A statement
 //! that its client has given up is carried out all the same.
 

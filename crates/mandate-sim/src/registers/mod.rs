@@ -83,7 +83,7 @@ pub enum Message {
         life: Incarnation,
         /// Its name.
         id: u64,
-        /// What.
+        /// The statement to carry out.
         statement: Statement,
     },
     /// This became of it.
@@ -92,7 +92,7 @@ pub enum Message {
         life: Incarnation,
         /// Of the request.
         id: u64,
-        /// What.
+        /// The statement's outcome, if that is known.
         outcome: StatementOutcome,
     },
     /// The control row was written.

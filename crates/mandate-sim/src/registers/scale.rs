@@ -46,7 +46,7 @@ enum Due {
 
 struct Host {
     member: Option<Member>,
-    life: u32,
+    incarnation: u32,
     wakes: Option<SimTime>,
 }
 
@@ -65,7 +65,7 @@ struct Group {
 
 /// Runs a group of `size` set up like `config`, and kills its leader `kills` times.
 pub fn measure(size: usize, config: &Config, kills: usize, seed: u64) -> ScaleFigures {
-    let host = || Host { member: None, life: 0, wakes: None };
+    let host = || Host { member: None, incarnation: 0, wakes: None };
     let mut group = Group {
         config: config.clone(),
         now: SimTime::ZERO,
@@ -108,7 +108,7 @@ impl Group {
         self.run_until(self.now + moment, |_| false);
         let Some(dead) = self.leader.take() else { return Duration::MAX };
         self.hosts[dead].member = None;
-        self.hosts[dead].life += 1;
+        self.hosts[dead].incarnation += 1;
         let died = self.now;
         self.run_until(died + round * 20, |group| group.leader.is_some());
         let took = self.now - died;
@@ -138,12 +138,14 @@ impl Group {
                 let seed = self.random.number();
                 let started = Member::start(config, seed, local, &mut effects);
                 self.hosts[host].member = Some(started);
-                self.hosts[host].life += 1;
+                self.hosts[host].incarnation += 1;
                 self.hosts[host].wakes = None;
                 host
             }
-            Due::Wake(host, life) => {
-                if self.hosts[host].life == life && self.hosts[host].wakes == Some(self.now) {
+            Due::Wake(host, incarnation) => {
+                if self.hosts[host].incarnation == incarnation
+                    && self.hosts[host].wakes == Some(self.now)
+                {
                     self.hosts[host].wakes = None;
                     if let Some(member) = &mut self.hosts[host].member {
                         member.handle_timeout(local, &mut effects);
@@ -151,14 +153,14 @@ impl Group {
                 }
                 host
             }
-            Due::Arrives(host, life, id, statement) => {
+            Due::Arrives(host, incarnation, id, statement) => {
                 let answer = self.carry_out(&statement);
                 let at = self.now + self.random.between(LINK.0, LINK.1);
-                self.queue.push(at, Due::Answered(host, life, id, answer));
+                self.queue.push(at, Due::Answered(host, incarnation, id, answer));
                 return;
             }
-            Due::Answered(host, life, id, answer) => {
-                if self.hosts[host].life == life
+            Due::Answered(host, incarnation, id, answer) => {
+                if self.hosts[host].incarnation == incarnation
                     && let Some(member) = &mut self.hosts[host].member
                 {
                     let outcome = StatementOutcome::Answered(answer);
@@ -183,11 +185,11 @@ impl Group {
     }
 
     fn settle(&mut self, host: HostIndex, local: Instant, mut effects: Effects<Effect>) {
-        let life = self.hosts[host].life;
+        let incarnation = self.hosts[host].incarnation;
         for effect in effects.drain() {
             if let Effect::Execute { id, statement } = effect {
                 let at = self.now + self.random.between(LINK.0, LINK.1);
-                self.queue.push(at, Due::Arrives(host, life, id, statement));
+                self.queue.push(at, Due::Arrives(host, incarnation, id, statement));
             }
         }
         let Host { member: Some(member), wakes, .. } = &mut self.hosts[host] else { return };
@@ -198,7 +200,7 @@ impl Group {
         let at = SimTime::from_nanos(deadline.as_nanos()).max(self.now);
         if wakes.is_none_or(|wakes| at < wakes) {
             *wakes = Some(at);
-            self.queue.push(at, Due::Wake(host, life));
+            self.queue.push(at, Due::Wake(host, incarnation));
         }
     }
 }

@@ -189,7 +189,7 @@ impl Run<'_, Case> {
     /// One that relies on its lease and is not alone, and with whom.
     ///
     /// A leader without a lease promises nothing of time, and one that was cut off and deposed by another of its kind may hold
-    /// on for as long as it likes. But whoever follows directly on one that relies on a lease has waited for it, and whoever relies
+    /// on for as long as it likes. But a leader that follows directly on one that relies on a lease has waited for it, and one that relies
     /// on a lease follows on another kind only when that one has stopped.
     fn not_alone(&self) -> Option<[HostIndex; 2]> {
         let term = |host| {

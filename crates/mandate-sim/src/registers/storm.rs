@@ -248,7 +248,7 @@ pub(super) fn publishes(seed: u64) -> bool {
     Random::new(seed ^ 0x7A1E, Stream::Setting).chance(0.2)
 }
 
-/// In some runs everyone is asked to publish, now and then: whoever leads then does.
+/// In some runs everyone is asked to publish, now and then: the leader of that moment does.
 fn draw_publications(seed: u64, setting: &Setting, happenings: &mut Happenings<NodeInput>) {
     if !publishes(seed) {
         return;

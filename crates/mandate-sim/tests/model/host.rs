@@ -187,7 +187,7 @@ where
     }
 }
 
-/// The life of a member that has crashed so often.
+/// A member's incarnation after so many crashes.
 pub(crate) fn lifetime(id: MemberId, crashes: u8) -> Incarnation {
     Incarnation::new(u64::from(id.get()) << 8 | u64::from(crashes))
 }

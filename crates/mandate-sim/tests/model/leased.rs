@@ -64,7 +64,7 @@ pub(crate) struct State {
     claims: u8,
     resignations: u8,
     timeouts: u8,
-    /// What acts on mandates of former lives, and until when.
+    /// What acts on mandates of former incarnations, and until when.
     orphans: Vec<(MemberId, Instant)>,
 }
 
@@ -191,7 +191,7 @@ impl Leased {
     }
 }
 
-/// Has a release look as if whoever was promised the term had sent it (in its first life: that
+/// Has a release look as if the member that was promised the term had sent it (in its first incarnation: that
 /// mutant is run without crashes).
 fn disguise(process: &Timed, from: MemberId, message: Message) -> (MemberId, Message) {
     match message {

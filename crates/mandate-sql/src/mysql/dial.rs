@@ -149,7 +149,7 @@ async fn log_in(options: Options) -> Result<Conn, Error> {
             connected => connected,
         },
         Some(secure) => match Conn::new(secure).await {
-            // The driver sends no password in plain text. Whoever stands in between and hides that the server has TLS gets
+            // The driver sends no password in plain text. A proxy in between that hides that the server has TLS gets
             // it all the same: over a plain connection `caching_sha2_password` encrypts it with the RSA key that the other
             // side shows. Only a server that is verified (VERIFY_CA, VERIFY_IDENTITY) is known to be the one.
             Err(Error::Driver(DriverError::NoClientSslFlagFromServer)) => {

@@ -1,6 +1,6 @@
 //! From a target to a connection that is logged in.
 //!
-//! The driver could dial by itself. It is done here because the driver answers whoever asks for the password in plain
+//! The driver could dial by itself. It is done here because the driver answers every server that asks for the password in plain
 //! text, over whatever connection there is: that is seen to between the driver and the socket (see [`Guarded`]).
 //!
 //! Every address of every host has its own time, as in `libpq`, so that a silent one does not use up that of the next. That
@@ -153,7 +153,7 @@ impl Dial<'_> {
         let rules = Rules {
             asks_for_tls: self.tls.is_some(),
             insists: matches!(self.target.tls, Tls::Always(_)),
-            // Whoever writes sslmode=disable means it.
+            // A user who writes sslmode=disable means it.
             hides_password: self.tls.is_some() && !is_near,
         };
         let stream = Guarded::new(Box::new(socket), rules);

@@ -1,6 +1,6 @@
 //! A connection that keeps a password from being sent in plain text.
 //!
-//! The driver sends what it is asked for. A server whose `pg_hba.conf` says `password`, and whoever poses as one, asks for
+//! The driver sends what it is asked for. A server whose `pg_hba.conf` says `password`, and an impostor that poses as one, asks for
 //! the password itself; over a connection without TLS everyone on the way can read it. So the first messages of the
 //! server are read along: over a plain connection to another host, that request ends the connection before it is answered.
 //! Challenges (`scram-sha-256`, `md5`) pass: their answers do not contain the password.

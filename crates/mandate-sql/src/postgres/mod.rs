@@ -53,7 +53,7 @@ use parameters::Parameters;
 use pooler::{Server, recognise};
 use target::Surroundings;
 
-/// What is told to whoever listens.
+/// The channel of notifications, for all sessions that listen.
 pub(crate) const CHANNEL: &str = "mandate";
 
 /// A connection.
@@ -61,7 +61,7 @@ pub(crate) const CHANNEL: &str = "mandate";
 pub(crate) struct Session {
     client: Client,
     prepared: tokio::sync::Mutex<HashMap<(&'static str, bool), Statement>>,
-    /// Held while a batch is handed over, lest another's statement come between.
+    /// Held while a batch is handed over, so that no other statement comes between.
     order: Mutex<()>,
     ended: watch::Receiver<bool>,
     server: Server,
@@ -122,7 +122,7 @@ impl Session {
     ) -> Result<Self, NoConnection> {
         let server = recognise(&client).await.map_err(|error| refusal(&error))?;
         let limit = (patience * 2).as_millis();
-        // Shorter than the patience of whoever renews a lease: then a lock that another holds is called by its name,
+        // Shorter than a lease renewal's patience: then a lock that another holds is called by its name,
         // nothing was done for certain, and the connection is kept.
         let lock_limit = (patience / 2).as_millis().max(1);
         let limits = |set: &str| {

@@ -2,7 +2,7 @@
 //!
 //! | trust | what is checked | libpq |
 //! | --- | --- | --- |
-//! | [`Trust::Anything`] | that whoever answers has the certificate's key | `prefer`, `require` |
+//! | [`Trust::Anything`] | that the server that answers has the certificate's key | `prefer`, `require` |
 //! | [`Trust::Chain`] | besides, that the certificate comes from one that is trusted | `verify-ca` |
 //! | [`Trust::Name`] | besides, that it is for this server | `verify-full` |
 //!

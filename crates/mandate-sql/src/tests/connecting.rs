@@ -108,7 +108,7 @@ async fn through_a_pooler_members_elect_and_leave_nothing_in_its_sessions() {
     assert!(database.sentry().is_some(), "the server itself is no pooler");
 }
 
-/// Whoever makes an index concurrently waits for every statement that was there before: one that waits for the end of a
+/// A `create index concurrently` waits for every statement that was there before: one that waits for the end of a
 /// leader would be waited for as long as that leads.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_waits_for_a_leaders_end_keeps_nobody_from_making_an_index() {
@@ -236,7 +236,7 @@ async fn falls_silent(url: &str, port: u16, is_login_done: fn(&[u8]) -> bool) {
     let member = member(&database, "silent", 1);
     leads(&member).await;
     assert!(relay.connections.load(Ordering::SeqCst) > 1, "the first one never answered");
-    // And so is one that falls silent later, by whoever waits for an answer.
+    // And so is one that falls silent later, by the task that waits for an answer.
     relay.holds.store(true, Ordering::SeqCst);
     let asked = tokio::time::timeout(BOUND, database.members("silent")).await;
     let error = asked.expect("it waits without end").unwrap_err();

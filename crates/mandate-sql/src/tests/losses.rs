@@ -49,7 +49,7 @@ async fn a_control_row_that_was_lost_begins_with_the_highest_term_that_anything_
         let (_, row) = table.join_with(MemberId::new(3), None, Term::new(9)).await;
         assert_eq!(row.version.term, Term::new(8), "{address}: a row that is there is left alone");
 
-        // A role's row comes with the preference of whoever leads the group.
+        // A role's row comes with the preference of the group's leader.
         let (changed, _) = table.control(takeover(one, row.version, None, 9)).await;
         assert!(changed, "{address}");
         let prefer = Statement::Prefer {

@@ -80,7 +80,7 @@ pub enum EtcdError {
     /// A file for TLS.
     #[error("{path}: {reason}")]
     File {
-        /// Which.
+        /// The file's path.
         path: String,
         /// What is wrong with it.
         reason: String,
@@ -91,7 +91,7 @@ pub enum EtcdError {
     /// Nobody answered.
     #[error("{url} does not answer: {reason}")]
     Silent {
-        /// Where.
+        /// The server's URL.
         url: String,
         /// What happened.
         reason: String,
@@ -99,7 +99,7 @@ pub enum EtcdError {
     /// It refused.
     #[error("{url} refuses {call}: {reason}")]
     Refused {
-        /// Where.
+        /// The server's URL.
         url: String,
         /// What it was asked.
         call: &'static str,
@@ -109,7 +109,7 @@ pub enum EtcdError {
     /// An answer that is none.
     #[error("{url} does not answer as etcd does: {reason}")]
     Strange {
-        /// Where.
+        /// The server's URL.
         url: String,
         /// What is strange.
         reason: String,
@@ -247,7 +247,7 @@ impl Endpoint {
     }
 
     /// Hands leadership over. Only the leader can. When this returns, the other leads; if it fails, nobody knows: etcd
-    /// does not look whether the other lives.
+    /// does not look whether the other is alive.
     pub fn move_leader(&self, to: EtcdId, within: Duration) -> Result<(), EtcdError> {
         let body = json!({ "targetID": to.0.to_string() });
         let path = "/v3/maintenance/transfer-leadership";

@@ -47,7 +47,7 @@ impl Client {
         .await
     }
 
-    /// A server that has not heard of an open transaction for so long ends it. Only a server: whoever holds the lock
+    /// A server that has not heard of an open transaction for so long ends it. Only a server: the process that holds the lock
     /// of a file holds it.
     pub(super) async fn limit_idle(&mut self) -> anyhow::Result<()> {
         let seconds = PATIENCE.as_secs();

@@ -1,6 +1,6 @@
 //! `mandate lab failover`: how long a real group is without a leader, and whether two ever act at once.
 //!
-//! Five member processes on loopback. Whoever leads *acts*: it reads the clock, asks its mandate, and if
+//! Five member processes on loopback. The leader *acts*: it reads the clock, asks its mandate, and if
 //! that holds, says its term and the time, some thousand times a second. All run on one host and read one
 //! clock, so acts can be compared: the time from the fault to the first act of the next leader, how long
 //! acts of two leaders overlap, and how many of them a register that checks terms would have refused.
@@ -177,20 +177,20 @@ fn fault(group: &mut ProcessGroup, cause: Cause, peace: Duration) -> anyhow::Res
     sleep(peace);
     let leader = group.settle()?;
     group.history()?.forget_acts();
-    let struck = now();
-    strike(group, cause, leader)?;
+    let injected_at = now();
+    inject(group, cause, leader)?;
     let next = group.next(leader.term)?;
     recover(group, cause, leader)?;
     let history = group.history()?;
     let last = history.reign(leader.term, leader.member).map_or(0, |reign| reign.last);
     Ok(Failover {
-        took: Duration::from_nanos(next.at.saturating_sub(struck)),
+        took: Duration::from_nanos(next.at.saturating_sub(injected_at)),
         overlap: Duration::from_nanos(last.saturating_sub(next.at)),
         stale_acts: stale(history.acts()),
     })
 }
 
-fn strike(group: &mut ProcessGroup, cause: Cause, leader: Act) -> anyhow::Result<()> {
+fn inject(group: &mut ProcessGroup, cause: Cause, leader: Act) -> anyhow::Result<()> {
     match cause {
         Cause::Kill => group.kill(leader.member)?,
         Cause::Pause => group.pause(leader.member)?,

@@ -76,7 +76,7 @@ pub(super) struct Writer {
     pub(super) address: Address,
     pub(super) group: String,
     pub(super) member: MemberId,
-    /// Look at the mandate once, and then write for ever.
+    /// Look at the mandate once, and then write without end.
     pub(super) careless: bool,
 }
 

@@ -256,7 +256,7 @@ impl State {
             if let Ok(line) = serde_json::to_string(&(id, reply))
                 && !self.is_cut.contains(member)
             {
-                // Whoever has gone needs no answer.
+                // A member that has gone needs no answer.
                 let _ = answers.send(line);
             }
         }
@@ -315,7 +315,11 @@ impl Ledger for SocketLedger {
         Broker::new(broker_config()).grants(session, heartbeat, barrier)
     }
 
-    fn member(&self, life: Incarnation, _: &LedgerPlan) -> Result<SocketMember, LedgerError> {
+    fn member(
+        &self,
+        incarnation: Incarnation,
+        _: &LedgerPlan,
+    ) -> Result<SocketMember, LedgerError> {
         let failed = |error: std::io::Error| LedgerError::Broker {
             what: "reach the ledger",
             reason: error.to_string(),
@@ -325,7 +329,7 @@ impl Ledger for SocketLedger {
         let (input, output) = UnixStream::from_std(stream).map_err(failed)?.into_split();
         let (calls, lines) = mpsc::unbounded_channel();
         Ok(SocketMember {
-            client: MemoryClient::new(self.config, life),
+            client: MemoryClient::new(self.config, incarnation),
             clock: Clock::start(),
             input: BufReader::new(input).lines(),
             calls,

@@ -1,4 +1,4 @@
-//! `mandate lab`, with real groups: member processes on this host that are struck, compared and measured.
+//! `mandate lab`, with real groups: member processes on this host that are put under faults, compared and measured.
 //!
 //! The processes, the judge and the claims are [`mandate_conformance`]'s. Here is what it takes to put an
 //! engine under them, and three commands: [`failover`] measures how long a group is without a leader,

@@ -1,6 +1,6 @@
-//! What people do without the engine: a plain consumer group in which whoever has the partition leads.
+//! What people do without the engine: a plain consumer group in which the partition's owner leads.
 //!
-//! Its members have the same handle as any other, so that the same harness strikes them and the same times are measured.
+//! Its members have the same handle as any other, so that the same harness injects faults into them and the same times are measured.
 //! Nothing is claimed, nothing renewed, and nothing ends by itself: two may well lead at once. Terms are the time of
 //! the assignment, on the clock that all processes of the host share.
 

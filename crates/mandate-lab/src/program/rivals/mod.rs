@@ -109,7 +109,7 @@ pub(crate) fn run(args: &RivalArgs, format: Format) -> anyhow::Result<Exit> {
         let figures = side.run(&faults, || bar.inc(1))?;
         let (rival, bound_ms) = (side.rival.name(), output::ms(args.bound));
         let document = Document { rival, cause: cause_name, bound_ms, figures };
-        // Each as it comes: whoever stops a long comparison keeps what it had.
+        // Each as it comes: a comparison that is stopped keeps what it had.
         bar.suspend(|| show(&document, sides.len() == 1, index == 0, format))?;
     }
     bar.finish_and_clear();

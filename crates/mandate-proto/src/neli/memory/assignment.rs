@@ -49,7 +49,7 @@ impl AssignmentRule {
         let free = (0..partitions).map(Partition::new).filter(|one| !taken.contains(one));
         let mut place = 0;
         for partition in free {
-            // In turn, to whoever is short.
+            // In turn, to the next member below its quota.
             while shares[place].1.len() >= quota(place) {
                 place = (place + 1) % shares.len();
             }

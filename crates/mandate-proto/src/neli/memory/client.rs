@@ -69,7 +69,7 @@ enum Phase {
     Out,
     /// Its member does not ask for news.
     Neglected,
-    /// It gives whoever has its static name now the time to live.
+    /// It gives the process that has its static name now the time to live.
     Resting {
         until: Instant,
     },
@@ -111,11 +111,11 @@ pub struct MemoryClient {
 type Out = Vec<Outgoing>;
 
 impl MemoryClient {
-    /// One of a process with this life.
-    pub fn new(config: ClientConfig, life: Incarnation) -> Self {
+    /// A client of a process with this incarnation.
+    pub fn new(config: ClientConfig, incarnation: Incarnation) -> Self {
         MemoryClient {
             config,
-            id: ClientId { life, session: 0 },
+            id: ClientId { life: incarnation, session: 0 },
             phase: Phase::Out,
             attempt: 0,
             generation: 0,

@@ -154,7 +154,7 @@ impl EpochGroup {
         }
     }
 
-    /// Removes who is silent, and whoever does not let go.
+    /// Removes members that are silent, and members that do not let go.
     pub(super) fn advance(&mut self, now: Instant, division: Division) {
         let before = self.seats.len();
         let lets_go = |seat: &Seat| seat.revoked_by.is_none_or(|by| now < by);

@@ -253,7 +253,7 @@ impl Group {
         }
     }
 
-    /// Removes who is silent, and whoever the barrier has waited for in vain.
+    /// Removes members that are silent, and those for which the barrier has waited in vain.
     pub(super) fn advance(&mut self, now: Instant, division: Division, replies: &mut Replies) {
         let before = self.seats.len();
         self.seats.retain(|_, seat| seat.joining || now < seat.until);

@@ -1,4 +1,4 @@
-//! Partitions: records in order, with the clock of whoever keeps them.
+//! Partitions: records in order, with their keeper's clock.
 
 use alloc::collections::VecDeque;
 use alloc::vec;

@@ -1,4 +1,4 @@
-//! What a coordinator keeps of partitions for whoever comes next.
+//! What a coordinator keeps of partitions for their next owners.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

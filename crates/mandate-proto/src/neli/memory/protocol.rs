@@ -93,9 +93,9 @@ pub enum Call {
     Append {
         /// Its name.
         id: RequestId,
-        /// Where.
+        /// The partition to append to.
         partition: Partition,
-        /// What.
+        /// The record to append.
         record: LedgerRecord,
     },
     /// For records.
@@ -174,23 +174,23 @@ pub enum Reply {
     },
     /// To a renewal.
     Renewed {
-        /// Which.
+        /// The renewal's request.
         id: RequestId,
         /// The generation in which it was asked.
         generation: u64,
-        /// How.
+        /// Whether it was accepted.
         outcome: Renewed,
     },
     /// To an inspection.
     Marks {
-        /// Which.
+        /// The inspection's request.
         id: RequestId,
         /// What is kept, where something is.
         marks: Vec<(Partition, Mark)>,
     },
     /// A record was appended.
     Appended {
-        /// Which.
+        /// The request to append.
         id: RequestId,
         /// Its place.
         offset: u64,

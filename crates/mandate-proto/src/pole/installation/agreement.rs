@@ -1,7 +1,7 @@
 //! What members must have alike before they count each other's votes.
 //!
 //! Two quorums share a member only if both are quorums of one list. Members with different lists, say half of them
-//! edited, can each find a quorum of their own: two leaders. The guarantee belongs to it: whoever set up a group
+//! edited, can each find a quorum of their own: two leaders. The guarantee belongs to it: an operator who set up a group
 //! with leases relies on every leader having one. A lease does not: every claim says how long it will be relied on,
 //! so leases may differ, and be changed one member after the other.
 //!

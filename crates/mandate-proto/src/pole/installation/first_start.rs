@@ -16,18 +16,18 @@ struct Town {
     members: BTreeMap<u32, Installation>,
     under_way: VecDeque<(u32, u32, Message)>,
     written: BTreeMap<u32, Promised>,
-    lives: u64,
+    incarnations: u64,
     without: Option<Safeguard>,
 }
 
 impl Town {
     fn new() -> Self {
         let (members, under_way, written) = Default::default();
-        Town { members, under_way, written, lives: 0, without: None }
+        Town { members, under_way, written, incarnations: 0, without: None }
     }
 
     fn start(&mut self, me: u32, list: &[u32], is_new: bool, now: Instant) {
-        self.lives += 1;
+        self.incarnations += 1;
         let config = Config {
             me: p(me),
             members: list.iter().copied().map(p).collect(),
@@ -37,7 +37,7 @@ impl Town {
             without: self.without,
         };
         let stored = self.written.get(&me).copied();
-        let lifetime = Incarnation::new(self.lives);
+        let lifetime = Incarnation::new(self.incarnations);
         let boot = Boot { stored, is_new, is_changed: false, lifetime };
         let mut effects = Effects::new();
         let member = Installation::start(config, boot, now, &mut effects);

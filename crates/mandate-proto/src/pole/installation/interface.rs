@@ -108,7 +108,7 @@ pub enum Safeguard {
 /// Why a member has no vote, and whose answers would give it one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoVote {
-    /// Why.
+    /// The reason for which it has none.
     pub why: WhyNoVote,
     /// Members whose answers are missing; for [`WhyNoVote::Disputed`], those that have another configuration, where that is known.
     pub awaits: Vec<MemberId>,
@@ -165,7 +165,7 @@ pub struct Boot {
     /// new in such a group. It has no vote then until all others have told it what they promised: quorums of the
     /// old list and of the new one need not share a member.
     pub is_changed: bool,
-    /// A random number that no other life of this member has.
+    /// A random number that no other incarnation of this member has.
     pub lifetime: Incarnation,
 }
 
@@ -176,7 +176,7 @@ pub struct Promised {
     pub term: Term,
     /// to follow this leader (`None`: nobody; a member that is new, was admitted or has recovered),
     pub to: Option<MemberId>,
-    /// in this life of it,
+    /// in this incarnation of it,
     pub life: Incarnation,
     /// and nobody else for this long.
     pub lease: Duration,
@@ -208,14 +208,14 @@ impl Promised {
     }
 }
 
-/// Names a claim. The life tells claims apart that a member made before and after it lost its disk:
+/// Names a claim. The incarnation tells claims apart that a member made before and after it lost its disk:
 /// terms alone might repeat then, and an old answer or release must not be taken for a new one. The digest
 /// is in it, and so in every promise: who answers has compared it with its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClaimId {
-    /// The claimant's life.
+    /// The claimant's incarnation.
     pub life: Incarnation,
-    /// Rises with every claim of that life.
+    /// Rises with every claim of that incarnation.
     pub count: u64,
     /// Among which members, and for which guarantee, the claimant counts votes.
     pub config: ConfigDigest,
@@ -228,7 +228,7 @@ pub struct Freed {
     pub term: Term,
     /// Who gave it back.
     pub by: MemberId,
-    /// In which of its lives.
+    /// Its incarnation.
     pub life: Incarnation,
 }
 
@@ -265,14 +265,14 @@ pub enum Message {
     Release {
         /// The term.
         term: Term,
-        /// In which life it was claimed.
+        /// The incarnation that claimed it.
         life: Incarnation,
         /// Who is to claim the next, if the leader chose one.
         next: Option<MemberId>,
     },
     /// I have no vote, since I am new, have lost my disk, or the group was changed: what have you promised?
     Ask {
-        /// Which life asks; answered with it.
+        /// The incarnation that asks; answered with it.
         life: Incarnation,
         /// For how many-th time; answered with it.
         round: u32,
@@ -285,7 +285,7 @@ pub enum Message {
         life: Incarnation,
         /// Of the question.
         round: u32,
-        /// Which life answers.
+        /// The incarnation that answers.
         by: Incarnation,
         /// What the sender has promised; `None` if it has lost its disk as well.
         promised: Option<Promised>,
@@ -324,7 +324,7 @@ pub enum Input {
     },
     /// This member can be reached now: if it is to be asked anything, at once.
     Reached {
-        /// Which.
+        /// The member that can be reached.
         member: MemberId,
     },
 }
@@ -341,7 +341,7 @@ pub enum Event {
     Lost {
         /// The term.
         term: Term,
-        /// Why.
+        /// The reason for which it was lost, or not had.
         reason: Reason,
     },
     /// We have promised to follow another.
@@ -374,7 +374,7 @@ pub enum Event {
     /// A member that we count among ours counts votes among other members, or for another guarantee: it
     /// is refused.
     Differs {
-        /// Which.
+        /// The member that is refused.
         member: MemberId,
         /// What it says.
         config: ConfigDigest,

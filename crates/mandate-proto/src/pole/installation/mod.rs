@@ -7,7 +7,7 @@
 //! # Guarantees
 //!
 //! - [`PeerGuarantee::Fenced`]: one leader per term. A leader that was replaced may not know it yet;
-//!   whoever checks terms is safe. Nothing is assumed of time.
+//!   a resource that checks terms is safe. Nothing is assumed of time.
 //! - [`PeerGuarantee::Leased`]: besides, at any instant at most one member's
 //!   [`mandate`](Installation::mandate) holds. Assumed: steady clocks that count suspension, and
 //!   whose rates differ by less than the drift allowance; never synchronised clocks.
@@ -91,14 +91,14 @@ pub use interface::{
 use patience::Patience;
 use recovery::Recovery;
 
-/// No lease is longer: a claim that asks for more is refused, lest a wrong number block a group.
+/// No lease is longer: a claim that asks for more is refused, so that a wrong number cannot block a group.
 pub const MAX_LEASE: Duration = Duration::from_secs(86_400);
 
 /// One member's part in installing leaders: it promises, and it may claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Installation {
     config: Config,
-    life: Incarnation,
+    incarnation: Incarnation,
     promised: Promised,
     /// Until then nobody but the one promised to is promised anything.
     bound_until: Instant,
@@ -147,7 +147,7 @@ impl Installation {
             () => None,
         };
         let mut member = Installation {
-            life: boot.lifetime,
+            incarnation: boot.lifetime,
             promised,
             bound_until: now + waits,
             recovery,
@@ -258,7 +258,7 @@ impl Installation {
     }
 
     fn begin_claim(&mut self, epoch: Term, now: Instant, effects: &mut Effects<Effect>) {
-        // Whatever comes of it: what cannot be claimed now must not be due for ever.
+        // Whatever comes of it: what cannot be claimed now must not stay due.
         self.wants = None;
         // Terms have run out: better no leader than a term used twice.
         let Some(above) = self.highest().next() else { return };
@@ -270,11 +270,11 @@ impl Installation {
             effects.push(Effect::Tell(Event::Lost { term, reason: Reason::NoVote }));
             return;
         }
-        if !self.may_promise((self.config.me, self.life), now) {
+        if !self.may_promise((self.config.me, self.incarnation), now) {
             self.wants = Some(epoch);
             return;
         }
-        self.promise(term, (self.config.me, self.life), Duration::ZERO, now, effects);
+        self.promise(term, (self.config.me, self.incarnation), Duration::ZERO, now, effects);
         let is_sent = !self.config.keeps(Safeguard::GrowingPatience) || !self.patience.is_writing();
         self.claim = Some(Claim::new(term, is_sent, now));
         self.send_claim(now, effects);
@@ -284,7 +284,7 @@ impl Installation {
     fn send_claim(&mut self, now: Instant, effects: &mut Effects<Effect>) {
         let Some(claim) = &mut self.claim else { return };
         self.claims += 1;
-        let id = ClaimId { life: self.life, count: self.claims, config: self.digest };
+        let id = ClaimId { life: self.incarnation, count: self.claims, config: self.digest };
         let lease = self.config.guarantee.lease();
         let pause = match self.config.guarantee {
             PeerGuarantee::Leased { .. } if claim.holds => lease / 3,
@@ -305,13 +305,13 @@ impl Installation {
 
     /// Whether we are free to promise: not bound to another, or to another incarnation. A claim of our own does
     /// not bind us before it holds; after that [`mandate`](Self::mandate) does.
-    fn may_promise(&self, (to, life): (MemberId, Incarnation), now: Instant) -> bool {
-        let is_to = |id, life, rule| {
-            let same_life = self.promised.life == life || !self.config.keeps(rule);
-            self.promised.to == Some(id) && same_life
+    fn may_promise(&self, (to, incarnation): (MemberId, Incarnation), now: Instant) -> bool {
+        let is_to = |id, incarnation, rule| {
+            let same_incarnation = self.promised.life == incarnation || !self.config.keeps(rule);
+            self.promised.to == Some(id) && same_incarnation
         };
-        let free = is_to(to, life, Safeguard::Incarnation)
-            || is_to(self.config.me, self.life, Safeguard::OwnPromise);
+        let free = is_to(to, incarnation, Safeguard::Incarnation)
+            || is_to(self.config.me, self.incarnation, Safeguard::OwnPromise);
         let bound = !free || self.promised.recovered;
         self.has_vote() && !(bound && now < self.bound_until)
     }
@@ -327,14 +327,20 @@ impl Installation {
     fn promise(
         &mut self,
         term: Term,
-        (to, life): (MemberId, Incarnation),
+        (to, incarnation): (MemberId, Incarnation),
         relied_on: Duration,
         now: Instant,
         effects: &mut Effects<Effect>,
     ) {
         let lease = self.config.guarantee.lease().max(relied_on);
-        let promised =
-            Promised { term, to: Some(to), life, lease, recovered: false, released: false };
+        let promised = Promised {
+            term,
+            to: Some(to),
+            life: incarnation,
+            lease,
+            recovered: false,
+            released: false,
+        };
         if self.promised != promised {
             self.promised = promised;
             self.persist(now, effects);
@@ -404,7 +410,7 @@ impl Installation {
             self.lose(reason, effects);
         }
         if let Some(term) = term {
-            let life = self.life;
+            let life = self.incarnation;
             self.freed = Some(Freed { term, by: self.config.me, life });
             effects.push(Effect::Broadcast(Message::Release { term, life, next }));
         }
@@ -491,7 +497,8 @@ impl Installation {
     /// The process ends in good order: what we promised ourselves in this incarnation is over.
     fn stop(&mut self, now: Instant, effects: &mut Effects<Effect>) {
         self.release(Reason::Resigned, None, effects);
-        let is_ours = self.promised.to == Some(self.config.me) && self.promised.life == self.life;
+        let is_ours =
+            self.promised.to == Some(self.config.me) && self.promised.life == self.incarnation;
         if is_ours && !self.promised.released {
             self.promised.released = true;
             self.persist(now, effects);
@@ -544,13 +551,13 @@ impl Installation {
             Message::Ask { life, round, .. } => {
                 let known = self.recovery.as_ref().is_none_or(Recovery::can_report);
                 let promised = known.then_some(self.promised);
-                let message = Message::Report { life, round, by: self.life, promised };
+                let message = Message::Report { life, round, by: self.incarnation, promised };
                 effects.push(Effect::Send { to: from, message });
             }
             Message::Report { life, round, by, promised } => {
                 let asked = self.recovery.as_ref();
                 let is_answer =
-                    asked.is_some_and(|asked| (asked.life, asked.round) == (life, round));
+                    asked.is_some_and(|asked| (asked.incarnation, asked.round) == (life, round));
                 if is_answer && promised.is_none_or(|p| self.is_sound(p)) {
                     self.receive_report(from, by, promised, now, effects);
                 }
@@ -572,7 +579,7 @@ impl Machine for Installation {
 
     fn handle(&mut self, input: Input, now: Instant, effects: &mut Effects<Effect>) {
         // What has lapsed is lost, also if an answer comes that would renew it: the driver may have
-        // noticed before, and a mandate must not come back to life.
+        // noticed before, and a mandate that ended must not hold again.
         self.expire(now, effects);
         match input {
             Input::Claim { epoch } => self.begin_claim(epoch, now, effects),

@@ -7,7 +7,7 @@
 //! found no quorum. The others' disks are not known; they are taken to be like the own one, whose slow writes are remembered for a
 //! while: one quick write in between does not make the disks of the group quick.
 //!
-//! Why not wait for ever: two claimants that each bind a part of the group keep each other out until one gives up.
+//! Why not wait without a bound: two claimants that each bind a part of the group keep each other out until one gives up.
 
 use core::time::Duration;
 

@@ -15,11 +15,11 @@
 //!   quorum need know it, but the claimant does, and it is one of the others.
 //! - If the claimant has lost its disk as well, its claim is lost with it. But it may have held the
 //!   term before, by promises that were made *after* those who made them had reported. So whenever
-//!   a life of another turns out to have no disk, all are asked anew: what they say then, they say
+//!   another's incarnation turns out to have no disk, all are asked anew: what they say then, they say
 //!   after that claimant's end, and all promises it can have counted are in it.
 //!
-//! A quorum would do if every promise named the life it was made in, and every member knew which
-//! lives of the others still count. That is a field in every message and a table on every disk, for
+//! A quorum would do if every promise named the incarnation it was made in, and every member knew which
+//! incarnations of the others still count. That is a field in every message and a table on every disk, for
 //! a case in which a group of N has N-1 votes until the last of its members is back, or an operator
 //! says that the member is new. In a group of three, a quorum of the others is both of them anyway.
 //!
@@ -47,7 +47,7 @@
 //! What it granted before the loss binds it still, and it does not know to whom: a leader of a lower
 //! term than the highest reported may rest on it. It waits for the longest lease that anyone
 //! reports or that it grants itself, from when it has recovered, before it promises anything. A new member need not wait if nobody
-//! has ever promised anything: whoever held a term had promised it to itself.
+//! has ever promised anything: the holder of a term had promised it to itself.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -64,14 +64,14 @@ use crate::time::Instant;
 /// A recovery under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Recovery {
-    pub(super) life: Incarnation,
+    pub(super) incarnation: Incarnation,
     /// Which round of questions this is; only its answers count.
     pub(super) round: u32,
     pub(super) why: WhyNoVote,
     /// What this member knows itself: its disk is there, but the group was changed.
     pub(super) own: Option<Promised>,
     reports: BTreeMap<MemberId, Option<Promised>>,
-    /// Lives of others that have no disk either, as far as they have said.
+    /// The others' incarnations that have no disk either, as far as they have said.
     bereft: BTreeMap<MemberId, Incarnation>,
     /// When to ask again.
     pub(super) next: Instant,
@@ -79,19 +79,19 @@ pub(super) struct Recovery {
 
 impl Recovery {
     /// Of a member without a vote; questions begin with this round.
-    pub(super) fn new(why: WhyNoVote, life: Incarnation, round: u32, now: Instant) -> Self {
+    pub(super) fn new(why: WhyNoVote, incarnation: Incarnation, round: u32, now: Instant) -> Self {
         let (reports, bereft) = Default::default();
-        Recovery { life, round, why, own: None, reports, bereft, next: now }
+        Recovery { incarnation, round, why, own: None, reports, bereft, next: now }
     }
 
     /// Of a member whose group was changed, and which has promised this itself.
-    pub(super) fn of_changed(own: Promised, life: Incarnation, now: Instant) -> Self {
-        Recovery { own: Some(own), ..Recovery::new(WhyNoVote::Changed, life, 0, now) }
+    pub(super) fn of_changed(own: Promised, incarnation: Incarnation, now: Instant) -> Self {
+        Recovery { own: Some(own), ..Recovery::new(WhyNoVote::Changed, incarnation, 0, now) }
     }
 
     /// What the others are asked.
     pub(super) fn question(&self, config: ConfigDigest) -> Message {
-        Message::Ask { life: self.life, round: self.round, config }
+        Message::Ask { life: self.incarnation, round: self.round, config }
     }
 
     /// Whether this member can tell others what it has promised.
@@ -104,7 +104,7 @@ impl Recovery {
         self.reports.contains_key(&member)
     }
 
-    /// Takes a report of this round by that life of another.
+    /// Takes a report of this round, by that incarnation of another.
     pub(super) fn report(
         &mut self,
         from: MemberId,
@@ -164,7 +164,7 @@ impl Installation {
         self.recoveries += 1;
         // Reports of an earlier recovery of this incarnation must not count in this one.
         let round = self.recoveries << 16;
-        self.recovery = Some(Recovery::new(WhyNoVote::WentBack, self.life, round, now));
+        self.recovery = Some(Recovery::new(WhyNoVote::WentBack, self.incarnation, round, now));
         effects.push(Effect::Tell(Event::WentBack { by, term }));
         self.ask(now, effects);
     }

@@ -15,14 +15,14 @@ pub(super) fn at(ms: u64) -> Instant {
 /// A group, each member of which is driven by hand.
 pub(super) struct Group {
     pub(super) members: Vec<Installation>,
-    lives: u64,
+    incarnations: u64,
     guarantee: PeerGuarantee,
 }
 
 impl Group {
     /// Members that have answered each other, and have promised nothing yet.
     pub(super) fn new(size: u32, guarantee: PeerGuarantee) -> Self {
-        let mut group = Group { members: Vec::new(), lives: 0, guarantee };
+        let mut group = Group { members: Vec::new(), incarnations: 0, guarantee };
         for me in 1..=size {
             let member = group.start(me, size, false, Some(Promised::ADMITTED), at(0));
             group.members.push(member);
@@ -38,7 +38,7 @@ impl Group {
         stored: Option<Promised>,
         now: Instant,
     ) -> Installation {
-        self.lives += 1;
+        self.incarnations += 1;
         let config = Config {
             me: MemberId::new(me),
             members: (1..=size).map(MemberId::new).collect(),
@@ -47,8 +47,12 @@ impl Group {
             give_up: LEASE,
             without: None,
         };
-        let boot =
-            Boot { stored, is_new, is_changed: false, lifetime: Incarnation::new(self.lives) };
+        let boot = Boot {
+            stored,
+            is_new,
+            is_changed: false,
+            lifetime: Incarnation::new(self.incarnations),
+        };
         Installation::start(config, boot, now, &mut Effects::new())
     }
 

@@ -241,7 +241,7 @@ fn a_member_without_its_disk_has_no_vote_and_asks() {
 #[test]
 fn it_recovers_once_all_others_have_reported_and_is_bound_by_what_they_say() {
     let (mut member, _) = without_disk(2);
-    // One is not enough, and what a former life asked does not count.
+    // One is not enough, and what a former incarnation asked does not count.
     assert!(hear(&mut member, 1, report(promised(4, Some(1))), at(10)).is_empty());
     let stale = Message::Report {
         life: Incarnation::new(1),
@@ -367,7 +367,7 @@ fn a_resignation_is_immediate_and_told_to_all() {
         ]
     );
     assert_eq!(leader.mandate(at(51)), None);
-    // It follows whoever comes next, at once.
+    // It follows the next leader at once.
     let next = Message::Claim { term: Term::new(2), id: id(1), lease: LEASE, freed: None };
     assert_eq!(hear(&mut leader, 2, next, at(52)).len(), 3);
 }

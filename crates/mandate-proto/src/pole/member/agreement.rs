@@ -107,7 +107,7 @@ impl Member {
     pub(super) fn compare_promises(
         &mut self,
         from: MemberId,
-        (number, life): (u64, Incarnation),
+        (number, incarnation): (u64, Incarnation),
         (has_vote, promised): (bool, Term),
         effects: &mut Effects<Effect>,
     ) {
@@ -117,7 +117,7 @@ impl Member {
             return;
         }
         let was_distrusted = self.pings.is_distrusted(from);
-        if let Some(term) = self.pings.went_back(from, (number, life), has_vote, promised) {
+        if let Some(term) = self.pings.went_back(from, (number, incarnation), has_vote, promised) {
             if !was_distrusted {
                 effects.push(Effect::Tell(Event::WentBack { member: from, term }));
             }

@@ -309,7 +309,7 @@ impl Config {
         self.moves
     }
 
-    /// How long a member that has selected another waits for it to hold a mandate: whoever was
+    /// How long a member that has selected another waits for it to hold a mandate: the member that was
     /// selected may have to wait for a lease to run out before it can even claim.
     pub fn patience(&self) -> Duration {
         let lease = self.guarantee.lease();

@@ -96,7 +96,7 @@ impl Member {
     ) {
         let following = Following::new(leader, term, beat, self.config.detect, now);
         if term == self.suspected_in {
-            // Nobody comes back into a term of an earlier life.
+            // Nobody comes back into a term of an earlier incarnation.
             self.quality.delivered.heard(leader, true, now);
         }
         self.quality.new_leader();
@@ -167,14 +167,14 @@ impl Member {
         let message = Message::Pong {
             number,
             requests,
-            life: self.life,
+            life: self.incarnation,
             has_vote,
             standing,
             config,
             promised,
         };
         effects.push(Effect::Send { to: from, message });
-        // Whoever had no vote may have one by now: a first election should not wait for the next round of pings.
+        // A member that had no vote may have one by now: a first election should not wait for the next round of pings.
         if self.has_vote() && !self.is_led() && self.pings.take_no_vote(from) {
             self.ping_one(from, now, effects);
         }

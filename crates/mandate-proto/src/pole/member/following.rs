@@ -37,7 +37,7 @@ impl Following {
         following
     }
 
-    /// Takes a heartbeat; whether it proves life.
+    /// Takes a heartbeat; whether it proves the leader alive.
     pub(super) fn heartbeat(&mut self, beat: Beat, now: Instant) -> bool {
         let arrival = self.detector.arrive(beat, now);
         self.link.arrive_as(arrival, beat, now);

@@ -81,7 +81,7 @@ impl Member {
         if self.is_led() {
             return;
         }
-        // Whoever waited for the last member to come for the first time measures anew.
+        // A member that waited for the last one to come for the first time measures anew.
         if matches!(self.phase, Phase::Waiting { .. })
             && now - self.started >= self.config.first_wait
         {

@@ -26,7 +26,7 @@ pub enum Message {
         number: u64,
         /// Requests that clients send to the sender, a second.
         requests: f64,
-        /// How often the sender wants heartbeats from whoever leads, once it knows its link.
+        /// How often the sender wants heartbeats from the leader, once it knows its link.
         interval: Option<Duration>,
         /// Among which members, and for which guarantee, the sender counts votes.
         config: ConfigDigest,
@@ -37,7 +37,7 @@ pub enum Message {
         number: u64,
         /// Requests that clients send to the sender, a second.
         requests: f64,
-        /// Which life of the sender this is.
+        /// The sender's incarnation.
         life: Incarnation,
         /// Whether the sender could promise anything: it has its disk, or has recovered.
         has_vote: bool,
@@ -66,7 +66,7 @@ pub enum Message {
         term: Term,
         /// The successor.
         to: MemberId,
-        /// Why.
+        /// The reason, for explanations only.
         why: Handover,
     },
     /// The sender leads, and has published this with its term.
@@ -84,7 +84,7 @@ pub enum Message {
         term: Term,
         /// Which revision.
         revision: u64,
-        /// Which life of the sender has it: the next one does not.
+        /// The incarnation of the sender that has it: the next one does not.
         life: Incarnation,
     },
 }
@@ -187,7 +187,7 @@ pub enum Event {
     Elected(Box<Record>),
     /// A member is suspected to be down, or is not any more.
     Suspected {
-        /// Who.
+        /// The member that is, or was, suspected.
         member: MemberId,
         /// Whether it is.
         suspected: bool,
@@ -217,7 +217,7 @@ pub enum Event {
     /// A member has another list of members or another guarantee than this one: neither counts the other's votes.
     /// Told once, until they agree.
     Differs {
-        /// Which.
+        /// The member that has another configuration.
         member: MemberId,
         /// What its configuration comes to.
         config: ConfigDigest,

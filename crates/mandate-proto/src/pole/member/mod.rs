@@ -130,7 +130,7 @@ pub struct Member {
     suspected_in: Term,
     /// The highest term of a leader that was followed.
     followed: Term,
-    life: Incarnation,
+    incarnation: Incarnation,
     mover: Option<Mover>,
     /// Who led last.
     former: Option<MemberId>,
@@ -185,7 +185,7 @@ impl Member {
             quality: Quality::new(config.wanted),
             suspected_in: Term::NONE,
             followed: Term::NONE,
-            life: boot.lifetime,
+            incarnation: boot.lifetime,
             mover: config.moves.map(Mover::new),
             former: boot.stored.and_then(|promised| promised.to),
             differing: BTreeMap::new(),
@@ -355,8 +355,8 @@ impl Member {
             Message::Pong { number, requests, life, has_vote, standing, promised, .. } => {
                 self.pings.heard(from, requests);
                 self.compare_promises(from, (number, life), (has_vote, promised), effects);
-                if let Some(same_life) = self.pings.lives(from, number, life) {
-                    self.quality.delivered.heard(from, same_life, now);
+                if let Some(same_incarnation) = self.pings.same_incarnation(from, number, life) {
+                    self.quality.delivered.heard(from, same_incarnation, now);
                 }
                 if self.pings.answered(from, number, (has_vote, standing), now) {
                     self.tell_suspected(from, false, now, effects);

@@ -2,8 +2,8 @@
 //!
 //! The leader compares what everyone would be worth in its place (scores *before resignation*: all
 //! are up, itself included). It moves when another is better by a threshold, in three reviews in
-//! succession, and has itself led for a minimum tenure. So near-equals do not take turns: whoever
-//! was moved to has to become worse by the threshold, too, and tenures bound how often a group moves
+//! succession, and has itself led for a minimum tenure. So near-equals do not take turns: the member that
+//! leads now has to become worse by the threshold, too, and tenures bound how often a group moves
 //! at all. What decides must be worth a move: ids and turns are not. The threshold is to be above
 //! the noise of what is measured: a mean round trip is off by an eighth of its jitter.
 //!
@@ -152,7 +152,7 @@ impl Mover {
             self.said = None;
             return None;
         };
-        // Whoever it is: two that are much better and take turns must not keep the worst.
+        // Any candidate counts, not only the last: two that are much better and take turns must not keep the worst.
         self.better += 1;
         if self.better < CONFIRMATIONS {
             return None;

@@ -38,7 +38,7 @@ pub(super) struct Pings {
     answers_within: Duration,
     /// What a probe waits when the round trip is not known.
     unknown_round_trip: Duration,
-    /// Probes wait by the round trip to whoever is nearest: wrong, and done on purpose only.
+    /// Probes wait by the round trip to the nearest member: wrong, and done on purpose only.
     by_nearest: bool,
 }
 
@@ -56,8 +56,8 @@ struct Peer {
     proves_above: u64,
     probe: Option<Probe>,
     requests: f64,
-    /// Which life of it answered last.
-    life: Option<Incarnation>,
+    /// The incarnation of it that answered last.
+    incarnation: Option<Incarnation>,
     has_vote: bool,
     /// It has just said that it has none.
     said_no_vote: bool,
@@ -66,7 +66,7 @@ struct Peer {
     witnessed: (Term, u64),
     /// It has answered a later ping with a lower one.
     distrusted: bool,
-    /// The life of it that has asked what it may have promised.
+    /// The incarnation of it that has asked what it may have promised.
     excused: Option<Incarnation>,
 }
 
@@ -101,11 +101,11 @@ impl Pings {
     pub(super) fn new(
         others: impl Iterator<Item = MemberId>,
         config: &Config,
-        life: Incarnation,
+        incarnation: Incarnation,
         now: Instant,
     ) -> Self {
-        // Numbers of one life are not taken for those of another.
-        let number = life.get() >> 2;
+        // Numbers of one incarnation are not taken for those of another.
+        let number = incarnation.get() >> 2;
         let answers_within = config.answers_within();
         let peer = Peer {
             mean: 0.0,
@@ -116,7 +116,7 @@ impl Pings {
             proves_above: number,
             probe: None,
             requests: 0.0,
-            life: None,
+            incarnation: None,
             has_vote: false,
             said_no_vote: false,
             standing: None,
@@ -154,13 +154,18 @@ impl Pings {
         }
     }
 
-    /// Takes which life of a member answered a ping, if that ping proves anything; whether it is the life that
+    /// Takes which incarnation of a member answered a ping, if that ping proves anything; whether it is the one that
     /// answered before.
-    pub(super) fn lives(&mut self, from: MemberId, number: u64, life: Incarnation) -> Option<bool> {
+    pub(super) fn same_incarnation(
+        &mut self,
+        from: MemberId,
+        number: u64,
+        incarnation: Incarnation,
+    ) -> Option<bool> {
         let was_sent = self.sent.iter().any(|(sent, _)| *sent == number);
         let peer = self.peers.get_mut(&from).filter(|it| was_sent && number > it.proves_above)?;
-        let before = peer.life.replace(life);
-        Some(before.is_none_or(|before| before == life))
+        let before = peer.incarnation.replace(incarnation);
+        Some(before.is_none_or(|before| before == incarnation))
     }
 
     /// Remembers that a member has promised a term.
@@ -171,11 +176,11 @@ impl Pings {
         }
     }
 
-    /// What a member has promised is not held against this life of it any more: it asks the others, since it has lost its disk or
-    /// knows that it went back. Its next life may find the older disk still, so nothing is forgotten.
-    pub(super) fn excuse(&mut self, from: MemberId, life: Incarnation) {
+    /// What a member has promised is not held against this incarnation of it any more: it asks the others, since it has lost its disk or
+    /// knows that it went back. Its next incarnation may find the older disk still, so nothing is forgotten.
+    pub(super) fn excuse(&mut self, from: MemberId, incarnation: Incarnation) {
         if let Some(peer) = self.peers.get_mut(&from) {
-            peer.excused = Some(life);
+            peer.excused = Some(incarnation);
             peer.distrusted = false;
         }
     }
@@ -185,7 +190,7 @@ impl Pings {
     pub(super) fn went_back(
         &mut self,
         from: MemberId,
-        (number, life): (u64, Incarnation),
+        (number, incarnation): (u64, Incarnation),
         has_vote: bool,
         promised: Term,
     ) -> Option<Term> {
@@ -193,7 +198,7 @@ impl Pings {
         self.witness(from, promised);
         let peer = self.peers.get_mut(&from).filter(|_| was_sent)?;
         let (term, since) = peer.witnessed;
-        if peer.excused == Some(life) {
+        if peer.excused == Some(incarnation) {
             return None;
         }
         peer.distrusted = has_vote && promised < term && (number > since || peer.distrusted);

@@ -525,7 +525,7 @@ fn a_member_whose_disk_went_back_is_told_and_not_counted() {
     subject.hear(3, claim(6));
     assert_eq!(subject.sent().count(), 2);
     subject.effects.clear();
-    // If it ends before all have answered, its next life has the older disk still: it is told again.
+    // If it ends before all have answered, its next incarnation has the older disk still: it is told again.
     subject.run_until(at(200), &[2]);
     let number = subject.member.pings.next(subject.now);
     let again = Message::Pong {
@@ -672,7 +672,7 @@ fn a_term_begins_with_the_value_that_is_configured_and_it_is_repeated_until_it_i
         revision: 1,
         life: Incarnation::new(life),
     };
-    // p2 takes it, p3 does not. Lives that answer pings here are number 9.
+    // p2 takes it, p3 does not. The incarnations that answer pings here are number 9.
     subject.hear(2, taken(9));
     subject.effects.clear();
     subject.run_until(subject.now + INTERVAL * 3, &[2, 3]);
@@ -682,7 +682,7 @@ fn a_term_begins_with_the_value_that_is_configured_and_it_is_repeated_until_it_i
     };
     assert_eq!(to(&subject, 2), 0);
     assert!(to(&subject, 3) > 0, "with each answer to a ping");
-    // A new life of p2 does not have it.
+    // A new incarnation of p2 does not have it.
     subject.hear(3, taken(9));
     subject.hear(2, taken(8));
     subject.effects.clear();

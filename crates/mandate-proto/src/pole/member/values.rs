@@ -1,7 +1,7 @@
 //! The value that a leader publishes with its term.
 //!
-//! The leader sends it to everyone when it is published, and again with each answer to a ping of whoever has not said
-//! that it has it: in the same life, since memory is all that keeps it. A member keeps the latest that it heard and shows
+//! The leader sends it to everyone when it is published, and again with each answer to the ping of a member that has not said
+//! that it has it: in the same incarnation, since memory is all that keeps it. A member keeps the latest that it heard and shows
 //! it only while it follows that very leader in that very term. So a value that overtakes the leader's first
 //! heartbeat is not lost, one that comes late is not shown, and an old one is gone the moment that another is followed.
 //!
@@ -24,7 +24,7 @@ use crate::value::Value;
 struct Publication {
     by: MemberId,
     term: Term,
-    /// Rises with every value that a member publishes in one life.
+    /// Rises with every value that a member publishes in one incarnation.
     revision: u64,
     value: Value,
 }
@@ -42,7 +42,7 @@ impl Publication {
 pub(super) struct Values {
     own: Option<Publication>,
     heard: Option<Publication>,
-    /// Who has taken which revision of ours, and in which life.
+    /// Who has taken which revision of ours, and in which incarnation.
     taken: BTreeMap<MemberId, (u64, Incarnation)>,
     revision: u64,
     /// What the application was told last, with the leader of now.
@@ -109,7 +109,7 @@ impl Member {
         }
         effects.push(Effect::Send {
             to: by,
-            message: Message::ValueTaken { term, revision, life: self.life },
+            message: Message::ValueTaken { term, revision, life: self.incarnation },
         });
         if is_news {
             self.values.heard = Some(heard);
@@ -121,26 +121,26 @@ impl Member {
     pub(super) fn value_taken(
         &mut self,
         by: MemberId,
-        (term, revision, life): (Term, u64, Incarnation),
+        (term, revision, incarnation): (Term, u64, Incarnation),
     ) {
         let own = self.values.own.as_ref();
         if own.is_some_and(|own| (own.term, own.revision) == (term, revision)) {
-            self.values.taken.insert(by, (revision, life));
+            self.values.taken.insert(by, (revision, incarnation));
         }
     }
 
-    /// A member in this life has answered: it gets the value if it has not said that it has it.
+    /// A member in this incarnation has answered: it gets the value if it has not said that it has it.
     pub(super) fn repeat_value(
         &self,
         to: MemberId,
-        life: Incarnation,
+        incarnation: Incarnation,
         effects: &mut Effects<Effect>,
     ) {
         if !matches!(self.phase, Phase::Leading { .. }) {
             return;
         }
         let Some(Publication { term, revision, value, .. }) = self.publication() else { return };
-        if self.values.taken.get(&to) != Some(&(*revision, life)) {
+        if self.values.taken.get(&to) != Some(&(*revision, incarnation)) {
             let (term, revision, value) = (*term, *revision, value.clone());
             effects.push(Effect::Send { to, message: Message::Value { term, revision, value } });
         }

@@ -14,9 +14,9 @@ use crate::world::World;
 /// Who acts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Holders {
-    /// For each host, the life whose mandate held when it was last looked at, and until when.
+    /// For each host, the incarnation whose mandate held when it was last looked at, and until when.
     held: Vec<Option<(u32, SimTime)>>,
-    /// What acts on mandates of former lives, and until when.
+    /// What acts on mandates of former incarnations, and until when.
     orphans: Vec<(HostIndex, SimTime)>,
 }
 
@@ -31,17 +31,17 @@ impl Holders {
         let now = world.now();
         self.orphans.retain(|(_, until)| now < *until);
         for host in 0..world.size() {
-            let life = world.life(host);
-            if let Some((_, until)) = self.held[host].filter(|(held, _)| *held != life) {
+            let incarnation = world.life(host);
+            if let Some((_, until)) = self.held[host].filter(|(held, _)| *held != incarnation) {
                 self.orphans.push((host, until));
             }
             let machine = world.machine(host);
             let until = machine.and_then(|machine| mandate(host, machine, world.local_time(host)));
-            self.held[host] = until.map(|until| (life, world.when(host, until)));
+            self.held[host] = until.map(|until| (incarnation, world.when(host, until)));
         }
     }
 
-    /// Whose former life is acted on still.
+    /// The hosts whose former incarnation is acted on still.
     pub(crate) fn orphans(&self) -> impl Iterator<Item = HostIndex> + '_ {
         self.orphans.iter().map(|(host, _)| *host)
     }

@@ -25,7 +25,7 @@ pub(crate) fn check(size: usize, holds: impl Fn(HostIndex) -> bool) -> Result<()
     check_all(size, holds, core::iter::empty())
 }
 
-/// The same where `orphans` are members whose former lives are acted on.
+/// The same where `orphans` are members whose former incarnations are acted on.
 pub(crate) fn check_all(
     size: usize,
     holds: impl Fn(HostIndex) -> bool,

@@ -1,5 +1,5 @@
 //! What a member writes to its disk only rises, and one term is promised to one leader only,
-//! across all its lives, as long as the disk is there.
+//! across all its incarnations, as long as the disk is there.
 
 use mandate_proto::pole::installation::Promised;
 

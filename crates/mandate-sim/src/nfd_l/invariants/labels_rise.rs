@@ -1,4 +1,4 @@
-//! Labels only rise (section 3.2): within a life always; across a crash if the disk was kept and
+//! Labels only rise (section 3.2): within an incarnation always; across a crash if the disk was kept and
 //! the wall clock was not set back. The paper asks for a clock without drift; here labels may fall
 //! back by as much as the monotonic clock can have gained on the wall clock.
 
@@ -20,7 +20,7 @@ pub(crate) struct LabelsRise {
 #[derive(Clone, Default)]
 struct Member {
     last: Option<(Incarnation, i64)>,
-    /// The disk was lost or the wall clock set back: the next life may begin anywhere,
+    /// The disk was lost or the wall clock set back: the next incarnation may begin anywhere,
     next_excused: bool,
     /// and this one did.
     excused: bool,
@@ -52,8 +52,8 @@ impl LabelsRise {
             Observation::Sent(Message::Heartbeat(heartbeat)) => {
                 let label = heartbeat.beat.label.as_nanos();
                 let last = member.last.replace((heartbeat.lifetime, label));
-                let Some((life, last)) = last else { return Ok(()) };
-                if life == heartbeat.lifetime {
+                let Some((incarnation, last)) = last else { return Ok(()) };
+                if incarnation == heartbeat.lifetime {
                     if label <= last {
                         return Err("a label fell within one life".into());
                     }

@@ -5,7 +5,7 @@
 //!
 //! Excused are members whose monotonic clock stood still, or their leader's: to them labels and
 //! arrivals tell another story until the window has restarted. So are leaders whose labels fell
-//! across a crash: their new life is not believed before the old one is over. A heartbeat that a
+//! across a crash: their new incarnation is not believed before the old one is over. A heartbeat that a
 //! farewell overtook is no sign of life.
 
 use core::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) struct NoFalseClaim {
     sent: Vec<VecDeque<(Heartbeat, SimTime)>>,
     /// For each receiver and sender: the latest heartbeat heard, and when it was sent.
     heard: Vec<Vec<Option<(Heartbeat, SimTime)>>>,
-    /// For each receiver and sender: the life and the label of the latest farewell heard.
+    /// For each receiver and sender: the incarnation and the label of the latest farewell heard.
     farewells: Vec<Vec<Option<(Incarnation, Label)>>>,
     leaders: Vec<Option<MemberId>>,
     excused: Vec<bool>,
@@ -58,7 +58,9 @@ impl NoFalseClaim {
             Message::Heartbeat(heartbeat) => self.deliver_heartbeat(moment, from, heartbeat),
             Message::Farewell { lifetime, label } => {
                 let latest = &mut self.farewells[moment.host][host_of(from)];
-                if latest.is_none_or(|(life, latest)| life != *lifetime || latest < *label) {
+                if latest
+                    .is_none_or(|(incarnation, latest)| incarnation != *lifetime || latest < *label)
+                {
                     *latest = Some((*lifetime, *label));
                 }
             }
@@ -119,8 +121,9 @@ impl NoFalseClaim {
         else {
             return Ok(());
         };
-        let resigned = self.farewells[moment.host][sender]
-            .is_some_and(|(life, label)| life == heard.lifetime && heard.beat.label <= label);
+        let resigned = self.farewells[moment.host][sender].is_some_and(|(incarnation, label)| {
+            incarnation == heard.lifetime && heard.beat.label <= label
+        });
         if resigned {
             return Ok(());
         }

@@ -1,5 +1,5 @@
-//! Members on a private Kafka that is struck: nodes ended, crashed and frozen, members cut off from all of them or
-//! from the coordinator alone, the host overloaded, its calendar stepped.
+//! Members on a private Kafka under faults: nodes ended, crashed and frozen, members cut off from all of them or
+//! from the coordinator alone, the host overloaded, its wall clock stepped.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -26,7 +26,7 @@ use crate::groups::ledger::{Base, OnLedger};
 use crate::groups::sql::lock;
 use mandate_cli::ledger::ModeName;
 
-/// In seconds. Brokers go by the calendar themselves, when they connect to each other and in elections among them: set back by a minute,
+/// In seconds. Brokers go by the wall clock themselves, when they connect to each other and in elections among them: set back by a minute,
 /// one that was restarted is no use for a minute, and the group with it. That is no fault of members; this is longer than they sleep.
 const LONGEST_STEP: i64 = 6;
 
@@ -46,7 +46,7 @@ const NO_GAP: Duration = Duration::from_millis(250);
 /// Threads for each core that do nothing but take time from everyone else.
 const BUSY: usize = 3;
 
-/// A cluster, and how it is struck.
+/// A cluster, and the faults for it.
 pub(super) struct Cluster {
     subject: OnLedger,
     state: Mutex<State>,
@@ -102,9 +102,9 @@ impl Cluster {
         state.coordinator
     }
 
-    /// The node that is struck with whoever leads is the coordinator's: that concerns everyone.
-    fn node(&self, strike: &Strike) -> usize {
-        match strike.target() {
+    /// A fault that is aimed at the leader hits the coordinator's node: that concerns everyone.
+    fn node(&self, fault: &Strike) -> usize {
+        match fault.target() {
             Some(Target::Place(place)) => place % self.size(),
             Some(Target::Leader) | None => self.coordinator(),
         }
@@ -187,8 +187,8 @@ impl ChaosTarget for Cluster {
             kinds.retain(|(kind, _)| *kind != Kind::KillAll);
         }
         if self.subject.groups > 1 {
-            // What strikes both groups is more than one failure.
-            kinds.retain(|(kind, _)| !strikes_the_ledger(*kind) && *kind != Kind::Overload);
+            // A fault that hits both groups is more than one failure.
+            kinds.retain(|(kind, _)| !hits_the_ledger(*kind) && *kind != Kind::Overload);
         }
         if !self.has_standbys || self.overlaps() {
             kinds.retain(|(kind, _)| *kind != Kind::Replace);
@@ -213,10 +213,10 @@ impl ChaosTarget for Cluster {
         (!self.overlaps()).then_some(Watched { partitions, session })
     }
 
-    fn inflict(&self, strike: &Strike, member: MemberId) -> anyhow::Result<String> {
-        let node = self.node(strike);
+    fn inflict(&self, fault: &Strike, member: MemberId) -> anyhow::Result<String> {
+        let node = self.node(fault);
         let name = format!("node {}", node + 1);
-        Ok(match strike {
+        Ok(match fault {
             Strike::Stop(_) => match self.on_node(node, Server::stop) {
                 Ok(()) => format!("stop {name} in good order"),
                 Err(error) => {
@@ -254,15 +254,15 @@ impl ChaosTarget for Cluster {
         })
     }
 
-    /// As stated by the plan, and for as long as the ledger itself, or the whole host, was struck.
+    /// As stated by the plan, and for as long as the ledger itself, or the whole host, was under a fault.
     fn longest_gap(&self, phase: &Phase, took: Duration) -> Option<Duration> {
         let plan = self.state().plan.filter(|_| self.overlaps())?;
         if self.subject.groups > 1 {
             return Some(NO_GAP);
         }
         let Grants { session, barrier, .. } = *plan.grants();
-        let outage = phase.strikes.iter().map(|(_, strike)| match strike.kind() {
-            kind if strikes_the_ledger(kind) || kind == Kind::Overload => took + session,
+        let outage = phase.faults.iter().map(|(_, fault)| match fault.kind() {
+            kind if hits_the_ledger(kind) || kind == Kind::Overload => took + session,
             // A client beats on for as long as its member may take to ask for news.
             Kind::Stall => barrier,
             Kind::ClockStep => session,
@@ -288,7 +288,7 @@ impl ChaosTarget for Cluster {
 }
 
 /// Whether it is the ledger that does not answer.
-fn strikes_the_ledger(kind: Kind) -> bool {
+fn hits_the_ledger(kind: Kind) -> bool {
     matches!(kind, Kind::Restart | Kind::Crash | Kind::Freeze)
 }
 

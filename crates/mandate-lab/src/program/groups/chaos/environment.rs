@@ -98,9 +98,9 @@ impl ChaosTarget for ChaosEnvironment {
         storm::OF_PEERS.to_vec()
     }
 
-    fn inflict(&self, strike: &Strike, member: MemberId) -> anyhow::Result<String> {
+    fn inflict(&self, fault: &Strike, member: MemberId) -> anyhow::Result<String> {
         let (name, all) = (member.to_string(), || "all".to_owned());
-        Ok(match strike {
+        Ok(match fault {
             Strike::Partition(side) => {
                 let (one, other) = self.sides(side);
                 self.fault(&NetworkFault::Cut { a: one.clone(), b: other.clone() });

@@ -68,7 +68,7 @@ impl Changes {
         Changes(all)
     }
 
-    /// Who leads which partition, as far as they have written. Whoever was killed wrote nothing of its end.
+    /// Who leads which partition, as far as they have written. A killed member wrote nothing of its end.
     pub(super) fn leaders(&self) -> BTreeMap<u32, MemberId> {
         let mut leaders = BTreeMap::new();
         for change in &self.0 {

@@ -217,7 +217,7 @@ fn keep_logs(group: &ProcessGroup, members: u32, directory: &Path) -> anyhow::Re
 }
 
 fn with_progress(runner: &mut Runner<'_>, phases: &[storm::Phase]) -> Result<Outcome, GroupError> {
-    let faults: usize = phases.iter().map(|phase| phase.strikes.len()).sum();
+    let faults: usize = phases.iter().map(|phase| phase.faults.len()).sum();
     let bar = crate::progress::bar(faults as u64, "faults");
     let mut outcome = runner.settle_first()?;
     for phase in phases {
@@ -225,7 +225,7 @@ fn with_progress(runner: &mut Runner<'_>, phases: &[storm::Phase]) -> Result<Out
             break;
         }
         outcome = runner.run(phase, &|text| bar.suspend(|| eprintln!("{text}")))?;
-        bar.inc(phase.strikes.len() as u64);
+        bar.inc(phase.faults.len() as u64);
     }
     bar.finish_and_clear();
     Ok(outcome)

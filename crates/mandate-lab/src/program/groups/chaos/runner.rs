@@ -1,4 +1,4 @@
-//! Carries a phase out: strikes, waits, heals, and looks what came of it.
+//! Carries a phase out: injects the fault, waits, heals, and checks the outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread::sleep;
@@ -62,7 +62,7 @@ pub(super) struct Runner<'a> {
     paused: BTreeSet<MemberId>,
     /// Those that have joined for this phase only.
     newcomers: BTreeSet<MemberId>,
-    /// Members when nothing is struck.
+    /// How many members run while there is no fault.
     size: u32,
     /// How much each member had logged when the last phase was over.
     read: BTreeMap<MemberId, usize>,
@@ -99,9 +99,9 @@ impl<'a> Runner<'a> {
         let before = self.group.history()?.newest();
         self.group.history()?.forget_acts();
         let began = now();
-        for (pause, strike) in &phase.strikes {
+        for (pause, fault) in &phase.faults {
             sleep(*pause);
-            self.strike(strike, say)?;
+            self.inject(fault, say)?;
         }
         sleep(phase.lasts);
         let healing = Instant::now();
@@ -129,7 +129,7 @@ impl<'a> Runner<'a> {
         let after = history.newest();
         let whose = |act: Act| (act.term, act.member);
         let figures = PhaseFigures {
-            kinds: phase.strikes.iter().map(|(_, strike)| strike.kind()).collect(),
+            kinds: phase.faults.iter().map(|(_, fault)| fault.kind()).collect(),
             without_leader: longest_gap(history, began),
             acted: first_act(history, healed_at),
             settled,
@@ -302,8 +302,8 @@ impl<'a> Runner<'a> {
         self.log.push((at, text));
     }
 
-    fn strike(&mut self, strike: &Strike, say: &dyn Fn(&str)) -> Result<(), GroupError> {
-        match strike {
+    fn inject(&mut self, fault: &Strike, say: &dyn Fn(&str)) -> Result<(), GroupError> {
+        match fault {
             Strike::Kill(target) => {
                 let Some(member) = self.living(*target)? else { return Ok(()) };
                 self.note(format!("kill {member}"), say);
@@ -400,7 +400,7 @@ impl<'a> Runner<'a> {
         here.iter().try_for_each(|member| self.group.ended(*member).map(|_| ()))
     }
 
-    /// Whom it strikes, whether or not its process runs.
+    /// The member that a fault hits, whether or not its process runs.
     fn member(&mut self, target: Target) -> Result<MemberId, GroupError> {
         let first = MemberId::new(1);
         Ok(match target {
@@ -409,7 +409,7 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// Whom it strikes among those that run: the next one if the one that was meant does not.
+    /// The running member that a fault hits: the next one if the one that was meant does not run.
     fn living(&mut self, target: Target) -> Result<Option<MemberId>, GroupError> {
         let meant = self.member(target)?;
         let running: Vec<_> =
@@ -418,7 +418,7 @@ impl<'a> Runner<'a> {
         Ok(next.copied())
     }
 
-    /// Everything is as it should be: surroundings, then processes, so that whoever starts finds the rest in order.
+    /// Everything is as it should be: surroundings, then processes, so that a process that starts finds the rest in order.
     fn heal(&mut self, say: &dyn Fn(&str)) -> Result<(), GroupError> {
         if let Some(until) = self.stalled_until.take() {
             sleep(until.saturating_duration_since(Instant::now()));

@@ -1,4 +1,4 @@
-//! Members on a private database that is struck: stopped, crashed, frozen, filled, locked, its connections broken, its control
+//! Members on a private database under faults: stopped, crashed, frozen, filled, locked, its connections broken, its control
 //! row removed and put back.
 //!
 //! The server's files, or the file itself, are on a small disk in a mount namespace of this process alone ([`disk`](super::disk)).
@@ -68,7 +68,7 @@ const FORGETFUL: [&str; 4] = [
 /// What members log when they see that a control row was lost.
 const TOLD: [&str; 2] = ["the control row went back", "the control row was lost and made again"];
 
-/// A database, how it is struck, and what was written to it.
+/// A database, the faults for it, and what was written to it.
 pub(super) struct ServerTarget {
     // In the order in which they must end: servers before their disks, and those before their directory.
     state: Mutex<State>,
@@ -169,7 +169,7 @@ impl ServerTarget {
         }
     }
 
-    /// Whoever needs room in the log finds none.
+    /// Fills the disk, so that the log finds no room.
     fn fill(&self, node: usize) -> anyhow::Result<()> {
         self.disks[node].fill()?;
         if let Base::Postgres(_) = &*self.subject.base {
@@ -217,7 +217,7 @@ impl ServerTarget {
     }
 
     /// Removes the control row, or puts a copy of it back that is a few renewals older.
-    fn lose_row(&self, strike: &Strike, node: usize) -> anyhow::Result<String> {
+    fn lose_row(&self, fault: &Strike, node: usize) -> anyhow::Result<String> {
         let (address, group) = {
             let state = self.state();
             (state.addresses[node].clone(), state.group.clone())
@@ -226,7 +226,7 @@ impl ServerTarget {
         let removed = format!("delete from mandate_control {row}");
         let lost = self.runtime.block_on(async {
             let mut client = Client::open(&address).await?;
-            if *strike == Strike::Vanish {
+            if *fault == Strike::Vanish {
                 return client.execute(&removed).await;
             }
             client.execute(&format!("delete from {COPY} {row}")).await?;
@@ -240,12 +240,12 @@ impl ServerTarget {
             }
             Ok(())
         });
-        Ok(match (lost, strike) {
-            (Ok(()), strike) => {
+        Ok(match (lost, fault) {
+            (Ok(()), fault) => {
                 let mut state = self.state();
                 state.is_lost = true;
-                state.is_restored |= *strike == Strike::Restore;
-                match strike {
+                state.is_restored |= *fault == Strike::Restore;
+                match fault {
                     Strike::Vanish => "remove the control row".into(),
                     _ => "put the control row back to an older copy of itself".into(),
                 }
@@ -429,10 +429,10 @@ impl ChaosTarget for ServerTarget {
         kinds
     }
 
-    fn inflict(&self, strike: &Strike, member: MemberId) -> anyhow::Result<String> {
+    fn inflict(&self, fault: &Strike, member: MemberId) -> anyhow::Result<String> {
         let node = self.node(member);
         let name = self.node_name(node);
-        Ok(match strike {
+        Ok(match fault {
             Strike::Stop(_) => match self.on_node(node, |server| server.stop()) {
                 Ok(()) => format!("stop {name} in good order"),
                 Err(error) => {
@@ -457,7 +457,7 @@ impl ChaosTarget for ServerTarget {
                 self.break_connections();
                 "break all connections".into()
             }
-            Strike::Vanish | Strike::Restore => self.lose_row(strike, node)?,
+            Strike::Vanish | Strike::Restore => self.lose_row(fault, node)?,
             Strike::Forget => self.forget(node)?,
             Strike::StepClock(seconds) => {
                 let mut state = self.state();

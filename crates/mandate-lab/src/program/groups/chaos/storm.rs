@@ -1,6 +1,6 @@
 //! What a seed draws: phases of faults, each held for a while and then healed.
 //!
-//! Whom a fault strikes is drawn as *the leader* or as a place among the members. Who leads depends on real time, so
+//! The member that a fault hits is drawn as *the leader* or as a place among the members. Who leads depends on real time, so
 //! a seed repeats the faults and their lengths, and not every step of what follows from them.
 
 use std::time::Duration;
@@ -61,7 +61,7 @@ pub(super) enum Strike {
     StepClock(i64),
     /// Cut off from the node that decides who is in the group, and from no other.
     CutCoordinator(Target),
-    /// Its engine does not run for so long, while its client goes on telling that it lives.
+    /// Its engine does not run for so long, while its client goes on telling that it is alive.
     Stall(Target, Duration),
     /// As many as [`NEWCOMERS`] join at once, and leave at once when the phase ends.
     JoinStorm,
@@ -307,7 +307,7 @@ impl Strike {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Phase {
     /// What happens, each after a pause since the one before.
-    pub(super) strikes: Vec<(Duration, Strike)>,
+    pub(super) faults: Vec<(Duration, Strike)>,
     /// How long it stays so before everything heals.
     pub(super) lasts: Duration,
 }
@@ -316,12 +316,12 @@ impl Phase {
     /// Whether nothing happens in it that may cost a leader anything that does not move.
     pub(super) fn costs_nothing(&self) -> bool {
         let costs_nothing = |kind| matches!(kind, Kind::Join | Kind::Replace);
-        self.strikes.iter().all(|(_, strike)| costs_nothing(strike.kind()))
+        self.faults.iter().all(|(_, fault)| costs_nothing(fault.kind()))
     }
 
     /// How long it takes until it heals.
     pub(super) fn length(&self) -> Duration {
-        self.strikes.iter().map(|(pause, _)| *pause).sum::<Duration>() + self.lasts
+        self.faults.iter().map(|(pause, _)| *pause).sum::<Duration>() + self.lasts
     }
 }
 
@@ -343,30 +343,30 @@ pub(super) fn draw(seed: u64, faults: u32, setting: &Setting<'_>) -> Vec<Phase> 
     while left > 0 {
         let together = random.pick(&[1, 1, 1, 2, 2, 3]).min(left).min(setting.together);
         left -= together;
-        let mut strikes: Vec<_> = (0..together)
+        let mut drawn: Vec<_> = (0..together)
             .map(|number| {
                 let pause = if number == 0 { Duration::ZERO } else { random.between(MS, MS * 400) };
-                (pause, strike(&mut random, setting))
+                (pause, draw_fault(&mut random, setting))
             })
             .collect();
-        if strikes.iter().any(|(_, strike)| loses_row(strike)) {
-            for (_, other) in &mut strikes {
+        if drawn.iter().any(|(_, fault)| loses_row(fault)) {
+            for (_, other) in &mut drawn {
                 while !BESIDE_A_LOSS.contains(&other.kind()) {
-                    *other = strike(&mut random, setting);
+                    *other = draw_fault(&mut random, setting);
                 }
             }
         }
-        phases.push(Phase { lasts: lasts(&mut random, &strikes, setting.lease), strikes });
+        phases.push(Phase { lasts: lasts(&mut random, &drawn, setting.lease), faults: drawn });
     }
     phases
 }
 
 /// Whether members lose their control row, or what it said.
-fn loses_row(strike: &Strike) -> bool {
-    matches!(strike, Strike::Vanish | Strike::Restore)
+fn loses_row(fault: &Strike) -> bool {
+    matches!(fault, Strike::Vanish | Strike::Restore)
 }
 
-fn strike(random: &mut Random, setting: &Setting<'_>) -> Strike {
+fn draw_fault(random: &mut Random, setting: &Setting<'_>) -> Strike {
     let members = setting.members;
     let kind = kind(random, setting.kinds);
     let target = if random.chance(0.6) {
@@ -439,10 +439,10 @@ pub(super) fn wanted(
 
 /// From a hiccup to several leases; what stands still, or is locked, is so for longer than a lease, and so long it takes until a member that
 /// was replaced is missed. After a row was lost, nobody comes back before the longest lease has ended.
-fn lasts(random: &mut Random, strikes: &[(Duration, Strike)], lease: Duration) -> Duration {
-    let pauses = strikes.iter().any(|(_, strike)| {
+fn lasts(random: &mut Random, faults: &[(Duration, Strike)], lease: Duration) -> Duration {
+    let pauses = faults.iter().any(|(_, fault)| {
         matches!(
-            strike,
+            fault,
             Strike::Pause(_)
                 | Strike::Freeze(_)
                 | Strike::HoldLock(_)
@@ -450,8 +450,8 @@ fn lasts(random: &mut Random, strikes: &[(Duration, Strike)], lease: Duration) -
                 | Strike::Replace
         )
     });
-    let is_lost = strikes.iter().any(|(_, strike)| loses_row(strike));
-    let is_mixed = strikes.iter().any(|(_, strike)| !loses_row(strike));
+    let is_lost = faults.iter().any(|(_, fault)| loses_row(fault));
+    let is_mixed = faults.iter().any(|(_, fault)| !loses_row(fault));
     let least = match (is_lost, is_mixed, pauses) {
         (true, true, _) => lease * LONGEST_LEASE,
         (true, false, _) | (_, _, true) => lease.mul_f64(1.2),
@@ -472,8 +472,8 @@ mod tests {
         assert_eq!(draw_one(7), draw_one(7));
         assert_ne!(draw_one(7), draw_one(8));
         let phases = draw_one(7);
-        assert_eq!(phases.iter().map(|phase| phase.strikes.len()).sum::<usize>(), 200);
-        assert!(phases.iter().any(|phase| phase.strikes.len() > 2), "several at once");
+        assert_eq!(phases.iter().map(|phase| phase.faults.len()).sum::<usize>(), 200);
+        assert!(phases.iter().any(|phase| phase.faults.len() > 2), "several at once");
     }
 
     #[test]
@@ -482,8 +482,8 @@ mod tests {
         let kinds = wanted(OF_PEERS.to_vec(), &only).unwrap();
         let phases =
             draw(7, 50, &Setting { members: 3, lease: MS * 1000, together: 3, kinds: &kinds });
-        let mut strikes = phases.iter().flat_map(|phase| &phase.strikes);
-        assert!(strikes.all(|(_, strike)| only.contains(&strike.kind())));
+        let mut faults = phases.iter().flat_map(|phase| &phase.faults);
+        assert!(faults.all(|(_, fault)| only.contains(&fault.kind())));
         let error = wanted(ON_A_FILE.to_vec(), &[Kind::Kill, Kind::Loss]).unwrap_err().to_string();
         assert!(error.contains("loss does not happen here") && error.contains("lock"), "{error}");
     }
@@ -497,15 +497,15 @@ mod tests {
         kinds.sort();
         let phases =
             draw(3, 800, &Setting { members: 5, lease: MS * 1000, together: 3, kinds: &kinds });
-        let strikes = || phases.iter().flat_map(|phase| &phase.strikes);
+        let faults = || phases.iter().flat_map(|phase| &phase.faults);
         for (kind, _) in kinds {
-            assert!(strikes().any(|(_, strike)| strike.kind() == kind), "{kind:?}");
+            assert!(faults().any(|(_, fault)| fault.kind() == kind), "{kind:?}");
         }
         for phase in &phases {
             let still = [Kind::Pause, Kind::Freeze, Kind::Lock];
-            let pauses = phase.strikes.iter().any(|(_, strike)| still.contains(&strike.kind()));
+            let pauses = phase.faults.iter().any(|(_, fault)| still.contains(&fault.kind()));
             assert!(!pauses || phase.lasts > MS * 1000, "longer than the lease");
-            let kinds = || phase.strikes.iter().map(|(_, strike)| strike.kind());
+            let kinds = || phase.faults.iter().map(|(_, fault)| fault.kind());
             let is_loss = |kind: Kind| matches!(kind, Kind::Vanish | Kind::Restore);
             if kinds().any(is_loss) && !kinds().all(is_loss) {
                 assert!(kinds().all(|kind| BESIDE_A_LOSS.contains(&kind)), "{phase:?}");
@@ -514,8 +514,8 @@ mod tests {
                 assert!(phase.length() < MS * 6000);
             }
         }
-        for (_, strike) in strikes() {
-            match strike {
+        for (_, fault) in faults() {
+            match fault {
                 Strike::Partition(side) => assert!((1..5).contains(&side.len())),
                 Strike::Loss(share) => assert!((0.05..=0.3).contains(share)),
                 Strike::Delay { delay, .. } => assert!(*delay <= MS * 200),

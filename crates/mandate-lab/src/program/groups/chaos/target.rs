@@ -1,4 +1,4 @@
-//! Where chaos happens: what can be struck beside the processes of members.
+//! Where chaos happens: what faults can hit beside the members' processes.
 
 use std::time::Duration;
 
@@ -16,18 +16,18 @@ pub(super) struct Watched {
     pub(super) session: Duration,
 }
 
-/// Where a group lives: a network and disks, or a database.
+/// What a group runs on: a network and disks, or a database.
 pub(super) trait ChaosTarget: EngineUnderTest {
     /// What can go wrong here, and how often of all.
     fn kinds(&self) -> Vec<(Kind, usize)>;
 
     /// Lets something go wrong, at or near this member; what, for people.
-    fn inflict(&self, strike: &Strike, member: MemberId) -> anyhow::Result<String>;
+    fn inflict(&self, fault: &Strike, member: MemberId) -> anyhow::Result<String>;
 
     /// Everything is as it should be, but for processes of members.
     fn heal(&self) -> anyhow::Result<()>;
 
-    /// For how long there may be no leader at most in a phase that took so long to be struck and healed, if anything
+    /// For how long there may be no leader at most in a phase whose faults and healing took so long, if anything
     /// is promised of that.
     fn longest_gap(&self, _phase: &Phase, _took: Duration) -> Option<Duration> {
         None

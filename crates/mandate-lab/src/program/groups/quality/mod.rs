@@ -4,8 +4,8 @@
 //! the host of the leader dies, so that nothing tells the others but silence. Two views of the same:
 //!
 //! - what the *members themselves* report of it, in `/v1/status`, `/metrics` and on their pages: detection times counted
-//!   from the last sign of life, and mistakes (who was suspected and is heard again in the same life);
-//! - what *this program* sees, which knows when it struck: the time until a member names the dead leader no more.
+//!   from the last sign of life, and mistakes (who was suspected and is heard again in the same incarnation);
+//! - what *this program* sees, which knows when it injected the fault: the time until a member names the dead leader no more.
 //!
 //! Wanted is what members are configured for: a crash noticed within a second, a mistake an hour at most, a second
 //! long at most, as the paper has it.
@@ -213,12 +213,12 @@ impl Measured {
         // What it has to say dies with it.
         self.reported.add(&daemons.status(leader)?.quality, false);
         daemons.said();
-        let struck = now_ms();
+        let crashed_at = now_ms();
         daemons.crash(leader)?;
         daemons.agree(PATIENCE)?;
         let said = daemons.said();
         for member in daemons.running() {
-            self.detection_ms.extend(given_up(&said, member, leader, struck));
+            self.detection_ms.extend(given_up(&said, member, leader, crashed_at));
         }
         self.crashes += 1;
         sleep(AWAY);
@@ -290,15 +290,16 @@ impl Reported {
 }
 
 /// After how many milliseconds a member named this leader no more.
-fn given_up(said: &[Said], member: MemberId, leader: MemberId, struck: u64) -> Option<f64> {
+fn given_up(said: &[Said], member: MemberId, leader: MemberId, crashed_at: u64) -> Option<f64> {
     let leader = leader.to_string();
     let gives_up = |said: &&Said| match said.event.kind {
         EntryKind::Electing | EntryKind::Leading => true,
         EntryKind::Following => said.event.member.as_ref() != Some(&leader),
         _ => false,
     };
-    let of_member = said.iter().filter(|said| said.member == member && said.event.at_ms >= struck);
-    of_member.filter(gives_up).map(|said| (said.event.at_ms - struck) as f64).next()
+    let of_member =
+        said.iter().filter(|said| said.member == member && said.event.at_ms >= crashed_at);
+    of_member.filter(gives_up).map(|said| (said.event.at_ms - crashed_at) as f64).next()
 }
 
 fn spread(values: &[f64]) -> Option<Spread> {

@@ -92,7 +92,8 @@ impl Roles<'_> {
     }
 
     /// The election of one role; `None` if there is no such role. On Kafka resigning from one gives up all roles of this
-    /// member for a while, and there is no transfer.
+    /// member for a while, and there is no transfer. Shutting down that handle gives up nothing there: the role stays with
+    /// this member, and only the handle ends.
     pub fn election(&self, role: RoleId) -> Option<Election> {
         if role.get() >= self.count() {
             return None;

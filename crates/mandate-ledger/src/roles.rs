@@ -188,7 +188,7 @@ impl LedgerRoles {
 
     /// One role as an election: the handle of every other engine. Resigning gives up all roles of this member for a
     /// while, since a ledger takes back all or none; there is no transfer. Who leads while this member does not, it does
-    /// not know.
+    /// not know. Shutting it down ends this handle only, and the partition stays with this member: to give it up, resign.
     pub fn election(&self, role: RoleId) -> Election {
         let (election, side) = EngineSide::open(Some(self.lease));
         // After its end, the side goes at once, and the handle says so.

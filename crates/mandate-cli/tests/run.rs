@@ -10,8 +10,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use group::{Group, mandate, within};
 use wrapper::{
-    BOUND, LEASED, Running, TREE, file, first_line, gone_within_the_lease, in_time, is_alive,
-    leading, lines, run, signal, wait, with_text,
+    BOUND, LEASED, Running, TREE, ends_with, file, first_line, gone_within_the_lease, in_time,
+    is_alive, leading, lines, run, signal, wait, with_text,
 };
 
 /// Who has started the command: the pid of each script, by member.
@@ -60,7 +60,7 @@ fn when_leadership_is_lost_the_whole_tree_is_gone_before_the_lease() {
         group.kill(3);
         let began = SystemTime::now();
         let in_time = gone_within_the_lease(&group, began, &[&child, &escaped]);
-        assert_eq!(wait(member), Some(5), "{:?}", lines(&file(&group, "run1.log")));
+        ends_with(5, member, &file(&group, "run1.log"))?;
         in_time
     });
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use group::{Group, within};
 use wrapper::{
-    BOUND, LEASED, Running, TREE, file, first_line, gone, gone_within_the_lease, in_time, is_alive,
-    lines, signal, spawn, start, start_role, wait,
+    BOUND, LEASED, Running, TREE, ends_with, file, first_line, gone, gone_within_the_lease,
+    in_time, is_alive, lines, signal, spawn, start, start_role, wait,
 };
 
 /// A wrapper beside a member's daemon.
@@ -66,8 +66,7 @@ fn a_daemon_that_is_stopped_or_killed_does_not_keep_the_command_alive() {
             }
             let began = SystemTime::now();
             let in_time = gone_within_the_lease(&group, began, &[&child, &escaped]);
-            let log = || lines(&file(&group, &format!("run{leader}.log")));
-            assert_eq!(wait(member), Some(5), "{:?}", log());
+            ends_with(5, member, &file(&group, &format!("run{leader}.log")))?;
             group.kill(leader);
             in_time
         });
@@ -122,8 +121,10 @@ fn a_wrapper_that_is_killed_delays_a_resignation_by_its_hold_only() {
         let (group, leader, member) = beside_the_leader(LEASED, &[], TREE);
         let child = first_line(&group, "child");
         signal(&member, "-KILL");
-        let (code, _) = group.http(leader, "POST", "/v1/resign", "").unwrap();
-        assert_eq!(code, 204);
+        let (code, said) = group.http(leader, "POST", "/v1/resign", "").unwrap();
+        if code != 204 {
+            return Err(format!("it could not resign any more: {said}"));
+        }
         match is_alive(&child) {
             true => Err("leadership moved while the command ran".into()),
             false => Ok(()),
@@ -267,7 +268,7 @@ fn a_role_whose_wrapper_was_killed_is_free_when_its_command_is_gone() {
         signal(&killed, "-KILL");
         let script = format!("kill -0 {first} 2> alive && echo no > alone || echo yes > alone");
         let next = beside(&group, leader, &[], &script);
-        assert_eq!(wait(next), Some(0));
+        ends_with(0, next, &file(&group, &format!("run{leader}.log")))?;
         match first_line(&group, "alone") == "yes" {
             true => Ok(()),
             false => Err("the first still ran".into()),

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use group::{Group, within};
 use mandate_servers::testing;
 use wrapper::{
-    BOUND, LEASE, LEASED, Running, TREE, file, first_line, gone, gone_within,
+    BOUND, LEASE, LEASED, Running, TREE, ends_with, file, first_line, gone, gone_within,
     gone_within_the_lease, in_time, is_alive, kill, leading, lines, run, signal, start, wait,
 };
 
@@ -91,7 +91,7 @@ fn a_wrapper_that_is_stopped_has_its_command_gone_before_the_next_leader_acts() 
         testing::resume(&members[leader - 1].0);
         let member = members.into_iter().nth(leader - 1).unwrap();
         let log = || lines(&file(&group, &format!("run{leader}.log"))).join("\n");
-        assert_eq!(wait(member), Some(5), "{}", log());
+        ends_with(5, member, &file(&group, &format!("run{leader}.log")))?;
         assert!(!log().contains("does not end the command in time"), "{}", log());
         Ok(())
     });
@@ -241,7 +241,7 @@ fn a_guard_that_is_stopped_is_done_without() {
         group.kill(3);
         let began = SystemTime::now();
         let in_time = gone_within_the_lease(&group, began, &[&child, &escaped, &guard]);
-        assert_eq!(wait(member), Some(5));
+        ends_with(5, member, &file(&group, "run1.log"))?;
         in_time
     });
 }

@@ -195,6 +195,14 @@ pub(crate) fn wait(mut running: Running) -> Option<i32> {
     within(BOUND, "run ends", || running.0.try_wait().unwrap()).code()
 }
 
+/// The same within [`in_time`]: a host that is late changes what a wrapper ends with, too.
+pub(crate) fn ends_with(code: i32, running: Running, log: &Path) -> Result<(), String> {
+    match wait(running) {
+        Some(found) if found == code => Ok(()),
+        found => Err(format!("it ended with {found:?} instead of {code}: {:?}", lines(log))),
+    }
+}
+
 /// Two daemons, and a wrapper as p1 that leads.
 pub(crate) fn leading(group: &mut Group, script: &str) -> Running {
     group.start(2);

@@ -8,6 +8,8 @@ mod wrapper;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use group::{mandate, within};
 use wrapper::{BOUND, Running, gone, lines, process_of, signal, spawn, wait};
@@ -73,6 +75,16 @@ setInterval(() => {}, 1000000);
 const BASH: &str = "trap 'exit 21' TERM; trap 'exit 22' INT; echo yes > begun; \
     while :; do sleep 0.05; done";
 
+/// Waits until the command says that it has begun; what the wrapper says if it never does.
+fn begins(directory: &Path, member: &Running) {
+    let began = Instant::now();
+    while !directory.join("begun").exists() {
+        let said = || lines(&directory.join("run.log")).join("\n");
+        assert!(began.elapsed() < BOUND, "{member:?} does not begin: {}", said());
+        sleep(Duration::from_millis(2));
+    }
+}
+
 #[test]
 fn commands_of_all_kinds_hear_that_they_are_asked_to_end() {
     // A shell that waits for its last command, which it did not become, because a trap is set.
@@ -91,9 +103,7 @@ fn commands_of_all_kinds_hear_that_they_are_asked_to_end() {
         for (kind, code) in [("-TERM", terminated), ("-INT", interrupted)] {
             let directory = tempfile::tempdir().unwrap();
             let member = run(directory.path(), command);
-            within(BOUND, "the command has begun", || {
-                directory.path().join("begun").exists().then_some(())
-            });
+            begins(directory.path(), &member);
             if command == in_front {
                 // Before it is there, nobody but the shell hears anything, and then waits for it.
                 process_of(&last);

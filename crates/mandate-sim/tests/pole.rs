@@ -21,6 +21,16 @@ fn three_thousand_seeds_violate_nothing() {
     assert!(summary.reigns > 15_000, "five leaders a run: {}", summary.reigns);
 }
 
+/// A fenced leader gave up because nobody answered its pings, though a quorum with slow disks had just promised, again and again (60102512);
+/// a member without its disk crashed once more and named a leader of a lower term (60025887); plans that are kept current took a late heartbeat
+/// for a silence (60048139).
+#[test]
+fn seeds_of_long_runs_that_failed_once_violate_nothing() {
+    for seed in [60025887, 60048139, 60102512] {
+        assert_eq!(run(seed, &Options { mutant: None }, None).verdict, Ok(()), "{seed}");
+    }
+}
+
 /// The invariants that the mutant broke.
 fn broken(mutant: Mutant, count: u64) -> Vec<&'static str> {
     let summary = seeds(count, 20, Some(mutant));

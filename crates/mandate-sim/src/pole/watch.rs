@@ -54,8 +54,13 @@ impl Invariants<Member> for Elections {
                 let checked = self.values.check(moment.host, (host_of(*leader), *term), value);
                 return checked.map_err(|what| (values::NAME, what));
             }
-            Observation::Started(_) => self.leaders.start(moment.host),
-            // Without its disk a member names whom it hears.
+            Observation::Started(boot) => {
+                self.leaders.start(moment.host);
+                // Without its disk a member names whom it hears, and writes nothing of that (seed 60025887).
+                if boot.stored.is_none() && moment.host < self.leaders.states.len() {
+                    self.leaders.forget(moment.host);
+                }
+            }
             Observation::Faulted(fault) => {
                 lost_disk(fault).into_iter().for_each(|host| self.leaders.forget(host));
             }

@@ -93,6 +93,7 @@ impl Member {
     /// We hold a term.
     pub(super) fn lead(&mut self, term: Term, now: Instant, effects: &mut Effects<Effect>) {
         self.phase = Phase::Leading { term };
+        self.installed = now;
         self.settled(self.config.me, term, now, effects);
         self.schedule.begin(now);
         if let Some(mover) = &mut self.mover {

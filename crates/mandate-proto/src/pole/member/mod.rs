@@ -120,6 +120,8 @@ pub struct Member {
     figures: Figures,
     phase: Phase,
     started: Instant,
+    /// When it last became the leader.
+    installed: Instant,
     selection: Selection,
     installation: Installation,
     pings: Pings,
@@ -177,6 +179,7 @@ impl Member {
             figures: Figures::default(),
             phase: Phase::Waiting { next: now + config.interval },
             started: now,
+            installed: now,
             selection: Selection::new(config.selection()),
             installation,
             pings: Pings::new(others, &config, boot.lifetime, now),

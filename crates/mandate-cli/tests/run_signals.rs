@@ -14,20 +14,26 @@ use std::time::{Duration, Instant};
 use group::{mandate, within};
 use wrapper::{BOUND, Running, gone, lines, process_of, signal, spawn, wait};
 
-/// A lease is a quarter longer: a command that is not told of its end must not lose it because the host is busy.
-const ROUND: &str = "4s";
+/// Without leases nothing but a signal ends a command, however busy the host is.
+const FENCED: &str = "--guarantee fenced";
 
 /// `mandate run` on a file in that directory.
 fn run(directory: &Path, command: &[&str]) -> Running {
-    let args = ["writer", "--url", "sqlite:mandate.db", "--round", ROUND, "--grace", "1h"];
-    spawn(directory, "run.log", &args, command)
+    spawn(directory, "run.log", &on_file(&["--grace", "1h"]), command)
+}
+
+/// Arguments for an election on a file.
+fn on_file<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    let args = ["writer", "--url", "sqlite:mandate.db"];
+    args.into_iter().chain(FENCED.split(' ')).chain(more.iter().copied()).collect()
 }
 
 /// What a command prints, and how it ends.
 fn output(command: &[&str]) -> (String, Option<i32>) {
     let directory = tempfile::tempdir().unwrap();
     let output = mandate()
-        .args(["run", "writer", "--url", "sqlite:mandate.db", "--round", ROUND, "--"])
+        .arg("run")
+        .args(on_file(&["--"]))
         .args(command)
         .current_dir(directory.path())
         .stdin(Stdio::null())
@@ -132,7 +138,7 @@ fn a_terminal_that_is_closed_ends_the_command_and_leadership_with_it() {
     let program = env!("CARGO_BIN_EXE_mandate");
     let number = format!("2000.{}", std::process::id());
     let line = format!(
-        "{program} run writer --url sqlite:mandate.db --round {ROUND} --grace 1h -- sleep {number}"
+        "{program} run writer --url sqlite:mandate.db {FENCED} --grace 1h -- sleep {number}"
     );
     // Signals as a terminal would leave them, wherever the tests run.
     let terminal = Command::new("env")
@@ -160,11 +166,12 @@ fn a_terminal_that_is_closed_ends_the_command_and_leadership_with_it() {
 fn a_wrapper_that_waits_to_lead_ends_as_the_signal_says_and_not_with_success() {
     let directory = tempfile::tempdir().unwrap();
     let leader = ["sleep", &format!("3000.{}", std::process::id())];
-    let first = run(directory.path(), &leader);
+    // With a lease that others wait for: without, a busy host's leader is replaced. It outlasts a renewal by 2 s.
+    let args = ["writer", "--url", "sqlite:mandate.db", "--round", "8s", "--grace", "1h"];
+    let first = spawn(directory.path(), "run.log", &args, &leader);
     process_of(&leader);
     for (kind, code) in [("-TERM", 143), ("-INT", 130), ("-HUP", 129)] {
         let log = format!("waiting{code}.log");
-        let args = ["writer", "--url", "sqlite:mandate.db", "--round", ROUND];
         let waiting = spawn(directory.path(), &log, &args, &["touch", "never"]);
         let said = within(BOUND, "it says who leads", || {
             let said = lines(&directory.path().join(&log)).join("\n");

@@ -111,11 +111,15 @@ pub(super) fn transfer(trial: &Trial<'_>) -> Proof {
     conclude(group, format!("{moves} transfers"))
 }
 
+/// For how long a leader may refuse to hand over to a member that runs: a bound for hangs.
+const REFUSES: Duration = Duration::from_secs(60);
+
 /// Has the leader hand over to a member. A leader that has not heard of that one for a while may
 /// refuse, on a busy host: then nothing has changed, and it is asked again.
 fn hand_over(group: &mut ProcessGroup, to: MemberId) -> Result<Act, CheckFailure> {
     let mut refused = String::new();
-    for _ in 0..ATTEMPTS {
+    let began = Instant::now();
+    while began.elapsed() < REFUSES {
         let leader = group.settle()?;
         if let Err(reason) = group.order(leader.member, Instruction::Transfer(to))? {
             group.acts_after(leader.member, leader.term, now())?;

@@ -133,7 +133,7 @@ fn settings(protocol: &Protocol) -> Settings {
     let (Protocol::Pole(config), Some(agreed)) = (protocol, protocol.agreed()) else {
         return Settings::default();
     };
-    let settings = Settings::new(config.digest(), config.members(), &agreed.guarantee)
+    let settings = Settings::new(config.seed_id(), config.members(), &agreed.guarantee)
         .with("oracle", config.oracle())
         .with("detection", format_args!("{:?}", config.detect()));
     match config.guarantee() {

@@ -52,7 +52,8 @@ impl Group {
                 .with_oracle("latency/10ms, history".parse().unwrap());
             let lifetime = Incarnation::new(u64::from(id) << 40);
             let stored = Some(Promised::ADMITTED);
-            let boot = Boot { stored, is_new: false, is_changed: false, lifetime };
+            let stored = stored.map(Into::into);
+            let boot = Boot { stored, is_new: false, is_changed: false, joins: false, lifetime };
             let mut effects = Effects::new();
             let mut member = Member::start(config, boot, group.now, &mut effects);
             let figures = Figures { history: Some(7), requests: 100.0, application: None };
@@ -236,7 +237,7 @@ fn heartbeat((mut member, now, term): (Member, Instant, Term)) -> Member {
 #[library_benchmark]
 #[bench::of_five(Group::settled().follower())]
 fn ping((mut member, now, _): (Member, Instant, Term)) -> Member {
-    let config = member.config().digest();
+    let config = member.config().seed_id();
     feed(&mut member, now, |number| Input::Received {
         from: LEADER,
         message: Message::Ping { number, requests: 100.0, interval: None, config },
@@ -263,7 +264,7 @@ fn proposal((mut member, now, term): (Member, Instant, Term)) -> Member {
 #[library_benchmark]
 #[bench::of_five(Group::settled().follower())]
 fn claim((mut member, now, term): (Member, Instant, Term)) -> Member {
-    let config = member.config().digest();
+    let config = member.config().seed_id();
     feed(&mut member, now, |i| {
         let id = ClaimId { life: Incarnation::new(1), count: i, config };
         let term = Term::new(term.get() + 1 + i);

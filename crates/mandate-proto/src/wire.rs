@@ -71,11 +71,11 @@ pub enum Malformed {
 /// Appends a message to `bytes`.
 ///
 /// ```
-/// use mandate_proto::pole::installation::ConfigDigest;
+/// use mandate_proto::pole::installation::ConfigId;
 /// use mandate_proto::pole::member::Message;
 /// use mandate_proto::wire::{decode, encode};
 ///
-/// let config = ConfigDigest::new(9);
+/// let config = ConfigId::new(9);
 /// let ping = Message::Ping { number: 7, requests: 120.0, interval: None, config };
 /// let mut bytes = Vec::new();
 /// encode(&ping, &mut bytes);

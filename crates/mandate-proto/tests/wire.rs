@@ -11,7 +11,7 @@ use mandate_proto::machine::{Effects, Machine};
 use mandate_proto::nfd_l;
 use mandate_proto::oracle::{Measure, Measured, NoScore};
 use mandate_proto::pole::installation::{
-    self, Boot, ClaimId, ConfigDigest, Freed, PeerGuarantee, Promised,
+    self, Boot, ClaimId, ConfigId, Freed, PeerGuarantee, Promised,
 };
 use mandate_proto::pole::member::{Config, Effect, Handover, Input, Member, Message, Moves};
 use mandate_proto::pole::selection::{self, Proposal};
@@ -85,8 +85,8 @@ fn promised() -> impl Strategy<Value = Promised> {
     )
 }
 
-fn digest() -> impl Strategy<Value = ConfigDigest> {
-    number().prop_map(ConfigDigest::new)
+fn digest() -> impl Strategy<Value = ConfigId> {
+    number().prop_map(ConfigId::new)
 }
 
 fn claim_id() -> impl Strategy<Value = ClaimId> {
@@ -207,8 +207,8 @@ fn start(guarantee: PeerGuarantee, effects: &mut Effects<Effect>) -> Member {
         .and_then(|config| config.with_mistakes(detect * 1000, detect, Duration::from_millis(5)))
         .unwrap()
         .with_oracle("latency/10ms, history".parse().unwrap());
-    let stored = Some(Promised::ADMITTED);
-    let boot = Boot { stored, is_new: false, is_changed: false, lifetime: Incarnation::new(3) };
+    let stored = Some(Promised::ADMITTED.into());
+    let boot = Boot { stored, is_new: false, is_changed: false, joins: false, lifetime: Incarnation::new(3) };
     Member::start(config, boot, Instant::ORIGIN, effects)
 }
 
@@ -238,7 +238,7 @@ fn numbers_that_no_member_sends_are_refused() {
             number: 1,
             requests,
             interval: None,
-            config: ConfigDigest::new(1),
+            config: ConfigId::new(1),
         });
         assert_eq!(decode::<Message>(&bytes), Err(Malformed::Unsound));
     }

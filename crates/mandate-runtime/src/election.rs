@@ -294,6 +294,7 @@ impl Election {
                     stored,
                     is_new: setup.start == Start::New,
                     is_changed: setup.start == Start::Changed,
+                    joins: false,
                     lifetime,
                 };
                 (durable, Booted::Pole(Box::new((config.clone(), boot))))

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mandate_proto::identity::MemberId;
-use mandate_proto::pole::installation::ConfigDigest;
+use mandate_proto::pole::installation::ConfigId;
 
 /// How a message travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub enum Inbound {
         /// The member.
         member: MemberId,
         /// What its configuration comes to.
-        config: ConfigDigest,
+        config: ConfigId,
     },
     /// Two processes run under the id of a member, which may be this one.
     Twin {

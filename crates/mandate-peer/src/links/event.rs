@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use mandate_proto::identity::MemberId;
-use mandate_proto::pole::installation::ConfigDigest;
+use mandate_proto::pole::installation::ConfigId;
 pub use mandate_runtime::transport::Delivery;
 
 /// What happened to links. For one member `Up` and `Broken` alternate, beginning with `Up`; frames and
@@ -44,7 +44,7 @@ pub enum LinkEvent {
         /// The member.
         member: MemberId,
         /// What its configuration comes to.
-        config: ConfigDigest,
+        config: ConfigId,
     },
     /// Two processes show the id of a member, which may be this one. Told once a minute.
     Twin {

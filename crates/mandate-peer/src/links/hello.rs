@@ -129,7 +129,7 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], Refusal> {
 #[cfg(test)]
 mod tests {
     use mandate_proto::identity::MemberId;
-    use mandate_proto::pole::installation::ConfigDigest;
+    use mandate_proto::pole::installation::ConfigId;
 
     use super::*;
 
@@ -159,7 +159,7 @@ mod tests {
     fn another_list_of_members_is_refused_and_both_are_named() {
         let settings = |digest, ids: &[u32]| {
             let ids: Vec<_> = ids.iter().copied().map(MemberId::new).collect();
-            Settings::new(ConfigDigest::new(digest), &ids, "leased")
+            Settings::new(ConfigId::new(digest), &ids, "leased")
         };
         let ours = Hello { settings: settings(1, &[1, 2, 3]), ..hello(1, "shop") };
         let theirs = Hello { settings: settings(2, &[1, 2, 3, 4, 5]), ..hello(1, "shop") };

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use mandate_proto::identity::MemberId;
-use mandate_proto::pole::installation::ConfigDigest;
+use mandate_proto::pole::installation::ConfigId;
 
 use super::failure::printable;
 use super::limits::MAX_SETTINGS_BYTES;
@@ -19,14 +19,14 @@ const GUARANTEE: &str = "guarantee";
 /// A member's configuration, as far as the others should know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    config: Option<ConfigDigest>,
+    config: Option<ConfigId>,
     /// Names and values; the list of members and the guarantee come first.
     lines: Vec<(String, String)>,
 }
 
 impl Settings {
     /// Of a member that votes: this list, this guarantee in a word, and what that comes to.
-    pub fn new(config: ConfigDigest, members: &[MemberId], guarantee: &str) -> Self {
+    pub fn new(config: ConfigId, members: &[MemberId], guarantee: &str) -> Self {
         let members: Vec<_> = members.iter().map(MemberId::to_string).collect();
         let lines = vec![(MEMBERS.into(), members.join(" ")), (GUARANTEE.into(), guarantee.into())];
         Settings { config: Some(config), lines }
@@ -40,7 +40,7 @@ impl Settings {
     }
 
     /// What must be the same, if anything must.
-    pub fn config(&self) -> Option<ConfigDigest> {
+    pub fn config(&self) -> Option<ConfigId> {
         self.config
     }
 
@@ -93,7 +93,7 @@ impl Settings {
             let Some((name, value)) = line.split_once(' ') else { continue };
             if name == DIGEST {
                 let digest = u64::from_str_radix(value, 16).ok();
-                settings.config = digest.map(ConfigDigest::new);
+                settings.config = digest.map(ConfigId::new);
             } else {
                 settings.lines.push((name.into(), value.into()));
             }
@@ -116,7 +116,7 @@ mod tests {
 
     fn settings(digest: u64, members: &[u32]) -> Settings {
         let members: Vec<_> = members.iter().copied().map(MemberId::new).collect();
-        Settings::new(ConfigDigest::new(digest), &members, "leased").with("lease", "1s")
+        Settings::new(ConfigId::new(digest), &members, "leased").with("lease", "1s")
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use mandate_peer::links::{LinkEvent, Settings};
-use mandate_proto::pole::installation::ConfigDigest;
+use mandate_proto::pole::installation::ConfigId;
 
 use crate::authority::{Authority, Papers};
 use crate::group::{Member, assert_unharmed, config, config_with, id, local, name, pair, start};
@@ -197,7 +197,7 @@ async fn a_member_that_the_other_does_not_list_and_that_has_another_list_learns_
     let authority = Authority::new();
     let settings = |digest, numbers: &[u32]| {
         let members: Vec<_> = numbers.iter().copied().map(id).collect();
-        Settings::new(ConfigDigest::new(digest), &members, "leased")
+        Settings::new(ConfigId::new(digest), &members, "leased")
     };
     // p2 is alone. p1 has a longer list and dials it; p3 has, too, and asks why it is not dialled.
     let mut of_two = config(&authority, 2, &[]);
@@ -211,7 +211,7 @@ async fn a_member_that_the_other_does_not_list_and_that_has_another_list_learns_
             let (_, _, reason) = member.refusal().await;
             let lists = ["members p2, guarantee leased", "members p1 p2 p3, guarantee leased"];
             assert_says(&reason, &lists);
-            let config = ConfigDigest::new(theirs);
+            let config = ConfigId::new(theirs);
             let differs = LinkEvent::Differs { member: id(other), config };
             member.until("a difference", |event| (event == differs).then_some(())).await;
             let known = member.links.differing();
@@ -255,7 +255,7 @@ async fn a_member_with_another_list_is_refused_and_both_sides_name_both_lists() 
     let authority = Authority::new();
     let settings = |digest, numbers: &[u32]| {
         let members: Vec<_> = numbers.iter().copied().map(id).collect();
-        Settings::new(ConfigDigest::new(digest), &members, "leased")
+        Settings::new(ConfigId::new(digest), &members, "leased")
     };
     let mut of_three = config(&authority, 3, &[(1, local(1))]);
     of_three.settings = settings(1, &[1, 3]);
@@ -268,7 +268,7 @@ async fn a_member_with_another_list_is_refused_and_both_sides_name_both_lists() 
         let lists = ["members p1 p3, guarantee leased", "members p1 p2 p3, guarantee leased"];
         assert_says(&reason, &lists);
         // The protocol is told at every attempt.
-        let config = ConfigDigest::new(theirs);
+        let config = ConfigId::new(theirs);
         let differs = LinkEvent::Differs { member: id(other), config };
         member.until("a difference", |event| (event == differs).then_some(())).await;
         let known: Vec<_> = member.links.differing().into_iter().map(|(id, _)| id).collect();

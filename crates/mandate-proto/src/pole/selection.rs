@@ -253,6 +253,19 @@ impl Selection {
         }
     }
 
+    /// Who takes part from now on. What those who are gone have said counts no longer.
+    pub fn set_members(&mut self, members: impl IntoIterator<Item = MemberId>) {
+        self.config.members = members.into_iter().collect();
+        self.config.members.sort_unstable();
+        self.config.members.dedup();
+        let members = &self.config.members;
+        let is_member = |id: &MemberId| members.binary_search(id).is_ok();
+        self.proposed.retain(|id, _| is_member(id));
+        self.votes.retain(|id, _| is_member(id));
+        self.suspected.retain(is_member);
+        self.best = self.best.filter(|best| is_member(&best.id));
+    }
+
     /// The leader, if one was selected.
     pub fn leader(&self) -> Option<MemberId> {
         self.leader

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mandate_proto::identity::MemberId;
 use mandate_proto::oracle::Occasion;
-use mandate_proto::pole::installation::{NoVote, Promised};
+use mandate_proto::pole::installation::{NoVote, Stored};
 use mandate_proto::pole::member::{self, Input, Member, Message};
 use mandate_proto::time::Instant;
 
@@ -16,7 +16,7 @@ use crate::transport::{Delivery, Inbound};
 
 impl PeerProtocol for Member {
     type Message = Message;
-    type Stable = Promised;
+    type Stable = Stored;
     type Event = member::Event;
 
     fn received(from: MemberId, message: Message) -> Input {

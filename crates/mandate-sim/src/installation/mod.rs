@@ -6,7 +6,7 @@ use core::time::Duration;
 use mandate_proto::identity::MemberId;
 use mandate_proto::machine::Effects;
 use mandate_proto::pole::installation::{
-    self, Config, Effect, Event, Input, Installation, Message, Promised, Safeguard,
+    self, Config, Effect, Event, Input, Installation, Message, Promised, Safeguard, Stored,
 };
 use mandate_proto::time::Instant;
 
@@ -62,7 +62,7 @@ impl Mutant {
     /// The rule that it leaves out of the machine, if it is one of the machine's.
     fn without(self) -> Option<Safeguard> {
         match self {
-            Mutant::ConfigIgnored => Some(Safeguard::ConfigDigest),
+            Mutant::ConfigIgnored => Some(Safeguard::ConfigId),
             Mutant::OwnPromiseForgotten => Some(Safeguard::OwnPromise),
             Mutant::IncarnationIgnored => Some(Safeguard::Incarnation),
             Mutant::LeaseOfHighest => Some(Safeguard::LongestLease),
@@ -73,7 +73,7 @@ impl Mutant {
     }
 }
 
-impl subject::Boot<Promised> {
+impl subject::Boot<Stored> {
     /// Which configuration a member goes by, and what it starts with.
     pub(crate) fn with<'c, C>(
         self,
@@ -82,32 +82,33 @@ impl subject::Boot<Promised> {
     ) -> (&'c C, installation::Boot) {
         let config = edited.filter(|_| self.is_edited).unwrap_or(config);
         let subject::Boot { stored, is_new, is_changed, lifetime, .. } = self;
-        (config, installation::Boot { stored, is_new, is_changed, lifetime })
+        (config, installation::Boot { stored, is_new, is_changed, joins: false, lifetime })
     }
 }
 
 impl Subject for Installation {
     type Message = Message;
-    type Stable = Promised;
+    type Stable = Stored;
     type Event = Event;
     type Config = MemberConfig;
 
     fn boot(
         setup: &MemberConfig,
-        boot: subject::Boot<Promised>,
+        boot: subject::Boot<Stored>,
         now: Instant,
         effects: &mut Effects<Effect>,
     ) -> Self {
         let (config, mut start) = boot.with(&setup.config, setup.edited.as_ref());
         match setup.mutant {
             Some(Mutant::PromiseNotDurable) => {
-                start.stored = start.stored.map(|_| Promised::ADMITTED);
+                start.stored = start.stored.map(|_| Promised::ADMITTED.into());
             }
             Some(Mutant::LeaseNotWaitedOut) => {
-                start.stored = start.stored.map(|p| Promised { lease: Duration::ZERO, ..p });
+                let forget = |stored: &mut Stored| stored.promised.lease = Duration::ZERO;
+                start.stored.as_mut().map(forget);
             }
             Some(Mutant::VoteWithoutDisk) if !start.is_new => {
-                start.stored = start.stored.or(Some(Promised::ADMITTED));
+                start.stored = start.stored.or(Some(Promised::ADMITTED.into()));
             }
             // The others act where the group is set up, where the mandate is asked for, or in the machine.
             _ => {}

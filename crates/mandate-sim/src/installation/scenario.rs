@@ -77,6 +77,7 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
         let config = |version| Config {
             me: member(host),
             members: mixture.members(host, version),
+            contacts: Default::default(),
             guarantee: mixture.guarantee((host, version), guarantee, lease, least),
             retry,
             give_up,

@@ -3,7 +3,7 @@
 use mandate_proto::election::Figures;
 use mandate_proto::identity::MemberId;
 use mandate_proto::machine::{Effects, Machine};
-use mandate_proto::pole::installation::{Promised, Safeguard};
+use mandate_proto::pole::installation::{Promised, Safeguard, Stored};
 use mandate_proto::pole::member::{Config, Effect, Event, Input, Member, Message};
 use mandate_proto::time::Instant;
 
@@ -64,20 +64,20 @@ impl Mutant {
 
 impl Subject for Member {
     type Message = Message;
-    type Stable = Promised;
+    type Stable = Stored;
     type Event = Event;
     type Config = MemberConfig;
 
     fn boot(
         setup: &MemberConfig,
-        boot: subject::Boot<Promised>,
+        boot: subject::Boot<Stored>,
         now: Instant,
         effects: &mut Effects<Effect>,
     ) -> Self {
         let (config, mut boot) = boot.with(&setup.config, setup.edited.as_ref());
         // The other mutants act where the group is set up, or in the machine.
         if setup.mutant == Some(Mutant::PromiseNotDurable) {
-            boot.stored = boot.stored.map(|_| Promised::ADMITTED);
+            boot.stored = boot.stored.map(|_| Promised::ADMITTED.into());
         }
         let mut member = Member::start(config.clone(), boot, now, effects);
         member.handle(Input::Figures(setup.figures), now, effects);

@@ -121,7 +121,7 @@ impl SimulationObserver<Member> for Scribe {
         let id = member(moment.host);
         let line = match what {
             Observation::Faulted(fault) => format!("*** {fault}"),
-            Observation::Durable(promised) => format!("{id} writes  {}", on_disk(promised)),
+            Observation::Durable(stored) => format!("{id} writes  {}", on_disk(&stored.promised)),
             Observation::Told(event) => match event_text(event) {
                 Some(text) => format!("{id} {text}"),
                 None => return,
@@ -244,5 +244,6 @@ fn installation_text(message: &installation::Message) -> String {
             format!("report  {}", promised.map_or("nothing".into(), |promised| on_disk(&promised)))
         }
         M::Behind { term } => format!("behind  you had promised term {term}"),
+        M::Roster { roster, .. } => format!("members {} (list {})", roster, roster.id()),
     }
 }

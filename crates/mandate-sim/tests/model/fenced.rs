@@ -89,7 +89,7 @@ impl Fenced {
 
     fn start(&self, id: MemberId, mut boot: Boot) -> Joined {
         if self.mutant == Some(Mutant::PromiseNotDurable) {
-            boot.stored = Some(Promised::ADMITTED);
+            boot.stored = Some(Promised::ADMITTED.into());
         }
         Joined::start(id, boot)
     }

@@ -10,7 +10,7 @@ use std::hash::Hash;
 
 use mandate_proto::identity::{Incarnation, MemberId, Term};
 use mandate_proto::machine::{Effect, Effects};
-use mandate_proto::pole::installation::{Boot, Event, Promised};
+use mandate_proto::pole::installation::{Boot, Event, Promised, Stored};
 
 use crate::keyed::Keyed;
 use crate::network::Envelope;
@@ -24,7 +24,7 @@ pub(crate) fn ids() -> [MemberId; SIZE] {
 }
 
 /// What a member asks for.
-pub(crate) type Asked<M> = Effects<Effect<M, Promised, Event>>;
+pub(crate) type Asked<M> = Effects<Effect<M, Stored, Event>>;
 
 /// When what follows a `Persist` is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(crate) enum Disk {
 /// What is left to do once a write is durable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Task<M> {
-    Write(Promised),
+    Write(Stored),
     Send { to: MemberId, message: M },
     Install(Term),
 }
@@ -62,7 +62,7 @@ pub(crate) struct Host<P, M> {
     pub(crate) crashes: u8,
     /// How many of its crashes took the disk along.
     pub(crate) losses: u8,
-    disk: Option<Promised>,
+    disk: Option<Stored>,
     /// A write, and what is to be done after it.
     waiting: Vec<Task<M>>,
 }
@@ -91,9 +91,10 @@ where
 {
     /// A member that has just joined: it has written down that all others have answered it.
     pub(crate) fn new(id: MemberId, start: impl Fn(MemberId, Boot, &mut Asked<M>) -> P) -> Self {
-        let disk = Some(Promised::ADMITTED);
-        let boot =
-            Boot { stored: disk, is_new: false, is_changed: false, lifetime: lifetime(id, 0) };
+        let disk = Some(Stored::from(Promised::ADMITTED));
+        let lifetime = lifetime(id, 0);
+        let stored = disk.clone();
+        let boot = Boot { stored, is_new: false, is_changed: false, joins: false, lifetime };
         let process = start(id, boot, &mut Effects::new());
         Host { id, process, crashes: 0, losses: 0, disk, waiting: Vec::new() }
     }
@@ -107,15 +108,16 @@ where
     ) -> Outcome<P, M> {
         let crashes = self.crashes + 1;
         let (stored, losses) = match disk {
-            Disk::Kept => (self.disk, self.losses),
+            Disk::Kept => (self.disk.clone(), self.losses),
             Disk::Lost => (None, self.losses + 1),
         };
-        let boot =
-            Boot { stored, is_new: false, is_changed: false, lifetime: lifetime(self.id, crashes) };
+        let lifetime = lifetime(self.id, crashes);
+        let disk = stored.clone();
+        let boot = Boot { stored, is_new: false, is_changed: false, joins: false, lifetime };
         let mut asked = Effects::new();
         let process = start(self.id, boot, &mut asked);
         let host =
-            Host { id: self.id, process, crashes, losses, disk: stored, waiting: Vec::new() };
+            Host { id: self.id, process, crashes, losses, disk, waiting: Vec::new() };
         host.work(tasks(self.id, asked), writes == Writes::AreInstant)
     }
 
@@ -126,7 +128,7 @@ where
 
     /// Whether a crash can make it forget anything that it must not.
     pub(crate) fn can_forget(&self) -> bool {
-        self.disk != Some(Promised::ADMITTED) || self.is_writing()
+        self.disk != Some(Promised::ADMITTED.into()) || self.is_writing()
     }
 
     /// Has the member do something.
@@ -150,9 +152,9 @@ where
         let mut host = self.clone();
         let mut tasks = core::mem::take(&mut host.waiting);
         let mut went_back = false;
-        if let Some(Task::Write(promised)) = tasks.first().cloned() {
+        if let Some(Task::Write(stored)) = tasks.first().cloned() {
             tasks.remove(0);
-            went_back = host.write(promised);
+            went_back = host.write(stored);
         }
         let mut outcome = host.work(tasks, false);
         outcome.disk_went_back |= went_back;
@@ -165,9 +167,9 @@ where
         let mut tasks = tasks.into_iter();
         while let Some(task) = tasks.next() {
             match task {
-                Task::Write(promised) if instant => disk_went_back |= self.write(promised),
-                Task::Write(promised) => {
-                    self.waiting = core::iter::once(Task::Write(promised)).chain(tasks).collect();
+                Task::Write(stored) if instant => disk_went_back |= self.write(stored),
+                Task::Write(stored) => {
+                    self.waiting = core::iter::once(Task::Write(stored)).chain(tasks).collect();
                     break;
                 }
                 Task::Send { to, message } => {
@@ -180,8 +182,9 @@ where
     }
 
     /// Whether the disk went back by that.
-    fn write(&mut self, promised: Promised) -> bool {
-        self.disk.replace(promised).is_some_and(|before| {
+    fn write(&mut self, stored: Stored) -> bool {
+        let promised = stored.promised;
+        self.disk.replace(stored).is_some_and(|Stored { promised: before, .. }| {
             promised.term < before.term || promised.term == before.term && promised.to != before.to
         })
     }
@@ -197,7 +200,7 @@ fn tasks<M: Clone>(id: MemberId, mut asked: Asked<M>) -> Vec<Task<M>> {
     let mut tasks = Vec::new();
     for effect in asked.drain() {
         match effect {
-            Effect::Persist(promised) => tasks.push(Task::Write(promised)),
+            Effect::Persist(stored) => tasks.push(Task::Write(stored)),
             Effect::Send { to, message } => tasks.push(Task::Send { to, message }),
             Effect::Broadcast(message) => {
                 let others = ids().into_iter().filter(|to| *to != id);

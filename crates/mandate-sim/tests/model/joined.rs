@@ -49,6 +49,7 @@ impl Joined {
         let config = installation::Config {
             me,
             members,
+            contacts: Default::default(),
             guarantee: PeerGuarantee::Fenced,
             retry: PAUSE,
             give_up: PAUSE * 4,
@@ -68,7 +69,7 @@ impl Joined {
 
     /// A message arrived.
     pub(crate) fn receive(&mut self, from: MemberId, message: &Wire, asked: &mut Asked<Wire>) {
-        match *message {
+        match message.clone() {
             Wire::Selection(message) => self.select(asked, |selection, effects| {
                 selection.handle(selection::Input::Received { from, message }, NOW, effects);
             }),

@@ -4,7 +4,7 @@
 use core::time::Duration;
 
 use mandate_proto::identity::{MemberId, Term};
-use mandate_proto::pole::installation::{Boot, Input, Message, Promised};
+use mandate_proto::pole::installation::{Boot, Input, Message, Promised, Stored};
 use mandate_proto::time::Instant;
 use stateright::{Model, Property};
 
@@ -127,18 +127,16 @@ impl Leased {
         now: Instant,
         asked: &mut Asked<Message>,
     ) -> Timed {
+        let forget = |stored: &mut Stored| stored.promised.lease = Duration::ZERO;
         match self.mutant {
             Some(Mutant::LeaseNotWaitedOut) => {
-                boot.stored = boot.stored.map(|p| Promised { lease: Duration::ZERO, ..p });
+                boot.stored.as_mut().map(forget);
             }
             Some(Mutant::VoteWithoutDisk) => {
-                boot.stored = boot.stored.or(Some(Promised::ADMITTED));
+                boot.stored = boot.stored.or(Some(Promised::ADMITTED.into()));
             }
             Some(Mutant::OwnPromiseForgotten) => {
-                boot.stored = boot.stored.map(|p| match p.to == Some(id) {
-                    true => Promised { lease: Duration::ZERO, ..p },
-                    false => p,
-                });
+                boot.stored.as_mut().filter(|stored| stored.promised.to == Some(id)).map(forget);
             }
             _ => {}
         }
@@ -181,7 +179,7 @@ impl Leased {
     ) -> Known<Timed, Message> {
         let when = u64::from(tick) << 8 | writes as u64;
         self.memo.outcome(host, envelope, when, || {
-            let Envelope { mut from, mut message, .. } = **envelope;
+            let Envelope { mut from, mut message, .. } = (**envelope).clone();
             if self.mutant == Some(Mutant::ReleaseFreesAnyone) {
                 (from, message) = disguise(&host.process, from, message);
             }

@@ -51,6 +51,7 @@ impl Timed {
         let config = Config {
             me,
             members: ids().to_vec(),
+            contacts: Default::default(),
             guarantee: GUARANTEE,
             retry: TICK,
             give_up: TICK * 4,
@@ -90,13 +91,13 @@ impl Timed {
     }
 
     pub(crate) fn handle(&mut self, input: Input, now: Instant, asked: &mut Asked<Message>) {
+        if let Some(by_reply) = &mut self.by_reply
+            && let Input::Received { from, message: Message::Promise { term, .. } } = &input
+        {
+            by_reply.arrived.insert(*from, (*term, now));
+        }
         let mut effects = Effects::new();
         self.installation.handle(input, now, &mut effects);
-        if let Some(by_reply) = &mut self.by_reply
-            && let Input::Received { from, message: Message::Promise { term, .. } } = input
-        {
-            by_reply.arrived.insert(from, (term, now));
-        }
         self.forward(effects, now, asked);
     }
 
@@ -119,7 +120,7 @@ impl Timed {
                 self.installation.persisted(now);
             }
             if let (Some(by_reply), Effect::Tell(event)) = (&mut self.by_reply, &effect) {
-                by_reply.observe(*event);
+                by_reply.observe(event);
             }
             asked.push(effect);
         }
@@ -133,15 +134,18 @@ impl ByReply {
         ours.map(|(_, at)| *at + GUARANTEE.lease()).any(|deadline| now < deadline)
     }
 
-    fn observe(&mut self, event: Event) {
+    fn observe(&mut self, event: &Event) {
         match event {
-            Event::Installed { term } => self.term = Some(term),
+            Event::Installed { term } => self.term = Some(*term),
             Event::Lost { reason: Reason::Expired, .. } => {}
             Event::Lost { .. } | Event::Promised { .. } => self.term = None,
             Event::Released { .. }
             | Event::Recovered { .. }
             | Event::WentBack { .. }
-            | Event::Differs { .. } => {}
+            | Event::Differs { .. }
+            | Event::RosterChanged { .. }
+            | Event::Settled { .. }
+            | Event::NotChanged { .. } => {}
         }
     }
 }

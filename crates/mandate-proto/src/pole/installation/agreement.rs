@@ -5,49 +5,130 @@
 //! with leases relies on every leader having one. A lease does not: every claim says how long it will be relied on,
 //! so leases may differ, and be changed one member after the other.
 //!
-//! Compared are digests: in every claim (and so in every promise, which answers it), in every question of a member that
-//! has lost its disk, in pings, and in the greeting of links, where the lists themselves can be named.
+//! Compared are the number of the [roster](super::Roster) and a digest: in every claim (and so in every promise, which answers
+//! it), in every question of a member that has lost its disk, in pings, and in the greeting of links, where the lists
+//! themselves can be named. Of two numbers one is newer, and whoever has the older roster is sent the newer one. With one
+//! number and two digests, both cannot be right: two seeds, or two guarantees.
 
+use alloc::string::String;
+use core::cmp::Ordering;
 use core::fmt;
+use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use super::PeerGuarantee;
-use crate::identity::MemberId;
+use super::roster::{Part, Roster, RosterId};
+use crate::identity::{MemberId, Term};
 
-/// The digest of a group's members and guarantee. The same on every platform and in every release; it
-/// tells mistakes apart, not attacks: members are authenticated.
+/// Which roster a member goes by, and a digest of its members and of the guarantee. The same on every platform and in every
+/// release; it tells mistakes apart, not attacks: members are authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ConfigDigest(u64);
+pub struct ConfigId {
+    roster: RosterId,
+    digest: u64,
+}
 
-impl ConfigDigest {
-    /// Of these members, in any order, and this guarantee.
+/// How another member's configuration compares with ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// Votes count.
+    Same,
+    /// Its roster is older than ours.
+    Older,
+    /// Its roster is newer than ours.
+    Newer,
+    /// They cannot both be right.
+    Differs,
+}
+
+impl ConfigId {
+    /// Of a seed with these members, in any order, and of this guarantee.
     pub fn of(members: &[MemberId], guarantee: PeerGuarantee) -> Self {
-        let mut sorted = members.to_vec();
-        sorted.sort_unstable();
-        sorted.dedup();
+        ConfigId::of_roster(&Roster::seed(members.iter().copied()), guarantee)
+    }
+
+    /// Of this roster and guarantee.
+    pub fn of_roster(roster: &Roster, guarantee: PeerGuarantee) -> Self {
         let kind: u8 = match guarantee {
             PeerGuarantee::Fenced => 1,
             PeerGuarantee::Leased { .. } => 2,
         };
-        let ids = sorted.iter().flat_map(|id| id.get().to_be_bytes());
-        ConfigDigest(fnv_1a(ids.chain([kind])))
+        let ids = roster.voters().flat_map(|id| id.get().to_be_bytes());
+        // There in rosters that were changed only.
+        let others = roster.entries().iter().flat_map(|entry| {
+            let part = match entry.part {
+                Part::Voter { .. } => 0,
+                Part::Learner { .. } => 1,
+                Part::Observer => 2,
+            };
+            let said = entry.id.get().to_be_bytes().into_iter().chain([part]);
+            let replaced = entry.replaces().into_iter().flat_map(|id| id.get().to_be_bytes());
+            let is_plain = entry.is_voter() && entry.replaces().is_none();
+            said.chain(replaced).filter(move |_| !is_plain)
+        });
+        let digest = fnv_1a(ids.chain([kind]).chain(others));
+        ConfigId { roster: roster.id(), digest }
     }
 
-    /// The digest with this number.
+    /// Of a seed, with this digest.
     pub const fn new(digest: u64) -> Self {
-        ConfigDigest(digest)
+        ConfigId { roster: RosterId::SEED, digest }
     }
 
-    /// Its number.
+    /// Which roster it is.
+    pub const fn roster(self) -> RosterId {
+        self.roster
+    }
+
+    /// Its digest.
     pub const fn get(self) -> u64 {
-        self.0
+        self.digest
+    }
+
+    /// How another's compares with this one.
+    pub fn fit(self, theirs: ConfigId) -> Fit {
+        match theirs.roster.cmp(&self.roster) {
+            Ordering::Equal if theirs.digest != self.digest => Fit::Differs,
+            Ordering::Equal => Fit::Same,
+            Ordering::Less => Fit::Older,
+            Ordering::Greater => Fit::Newer,
+        }
     }
 }
 
-impl fmt::Display for ConfigDigest {
+/// Of a seed the digest only; of another roster its number as well, as `3.2:0123456789abcdef`.
+impl fmt::Display for ConfigId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
+        if self.roster != RosterId::SEED {
+            write!(f, "{}:", self.roster)?;
+        }
+        write!(f, "{:016x}", self.digest)
+    }
+}
+
+/// A text that is no [`ConfigId`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("that names no configuration: {0}")]
+pub struct InvalidConfigId(String);
+
+impl FromStr for ConfigId {
+    type Err = InvalidConfigId;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parse = || {
+            let (roster, digest) = match text.split_once(':') {
+                None => (RosterId::SEED, text),
+                Some((roster, digest)) => {
+                    let (term, version) = roster.split_once('.')?;
+                    let term = Term::new(term.parse().ok()?);
+                    (RosterId { term, version: version.parse().ok()? }, digest)
+                }
+            };
+            let digest = u64::from_str_radix(digest, 16).ok()?;
+            Some(ConfigId { roster, digest })
+        };
+        parse().ok_or_else(|| InvalidConfigId(text.into()))
     }
 }
 
@@ -60,6 +141,7 @@ fn fnv_1a(bytes: impl Iterator<Item = u8>) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::ToString;
     use core::time::Duration;
 
     use super::*;
@@ -67,9 +149,9 @@ mod tests {
     const LEASED: PeerGuarantee =
         PeerGuarantee::Leased { lease: Duration::from_secs(1), allowance_per_mille: 10 };
 
-    fn digest(ids: &[u32], guarantee: PeerGuarantee) -> ConfigDigest {
+    fn digest(ids: &[u32], guarantee: PeerGuarantee) -> ConfigId {
         let members: alloc::vec::Vec<_> = ids.iter().copied().map(MemberId::new).collect();
-        ConfigDigest::of(&members, guarantee)
+        ConfigId::of(&members, guarantee)
     }
 
     #[test]
@@ -83,6 +165,20 @@ mod tests {
         assert_ne!(three, digest(&[1, 2, 3, 4], LEASED));
         assert_ne!(three, digest(&[1, 2], LEASED));
         assert_ne!(three, digest(&[1, 2, 4], LEASED));
+    }
+
+    #[test]
+    fn it_reads_back_as_written() {
+        let changed = RosterId { term: Term::new(3), version: 2 };
+        let changed = ConfigId { roster: changed, digest: 9 };
+        assert_eq!(ConfigId::new(7).to_string(), "0000000000000007");
+        assert_eq!(changed.to_string(), "3.2:0000000000000009");
+        for id in [ConfigId::new(7), changed] {
+            assert_eq!(id.to_string().parse(), Ok(id));
+        }
+        for wrong in ["", "x", "3:9", "3.x:9", "3.2:", "3.2:9:9"] {
+            assert!(wrong.parse::<ConfigId>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -4,13 +4,32 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::ClaimId;
+use super::{ClaimId, ConfigId, Roster};
 use crate::identity::{MemberId, Term};
 use crate::time::Instant;
 
 /// Claims of which an answer still counts. A claim is repeated at most 32 times a lease, so older
 /// ones would renew nothing.
 pub const SENDS: usize = 64;
+
+/// Whose promises count.
+#[derive(Clone, Copy)]
+pub(super) struct Electorate<'a> {
+    pub(super) roster: &'a Roster,
+    /// Those of members that do not vote, too: wrong, and done on purpose only.
+    pub(super) is_open: bool,
+}
+
+impl Electorate<'_> {
+    fn counts(&self, member: MemberId) -> bool {
+        self.is_open || self.roster.has_voter(member)
+    }
+
+    /// How many are needed.
+    pub(super) fn quorum(&self) -> usize {
+        self.roster.quorum()
+    }
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Claim {
@@ -23,6 +42,8 @@ pub(super) struct Claim {
     sends: VecDeque<(ClaimId, Instant)>,
     /// For each member that promised, when what it last answered was sent.
     answered: BTreeMap<MemberId, Instant>,
+    /// Those that have promised by the roster that we go by now, and so have it on disk.
+    follows: BTreeSet<MemberId>,
     /// Those that have promised this term to another.
     refused: BTreeSet<MemberId>,
     /// When to claim again.
@@ -38,6 +59,7 @@ impl Claim {
             holds: false,
             sends: VecDeque::new(),
             answered: BTreeMap::new(),
+            follows: BTreeSet::new(),
             refused: BTreeSet::new(),
             next: now,
         }
@@ -51,39 +73,54 @@ impl Claim {
         self.next = next;
     }
 
-    /// Counts an answer, from when its question was sent; false if we did not ask that.
-    pub(super) fn answer(&mut self, from: MemberId, id: ClaimId) -> bool {
+    /// Counts an answer, from when its question was sent; false if we did not ask that. `config` is what we go by now.
+    pub(super) fn answer(&mut self, from: MemberId, id: ClaimId, config: ConfigId) -> bool {
         let sent = self.sends.iter().find(|(sent, _)| *sent == id);
         let Some((_, sent)) = sent.copied() else { return false };
         let answered = self.answered.entry(from).or_insert(sent);
         *answered = (*answered).max(sent);
+        if id.config == config {
+            self.follows.insert(from);
+        }
         true
     }
 
-    /// Notes that a member has promised this term to another: how many have.
-    pub(super) fn refused(&mut self, by: MemberId) -> usize {
+    /// The roster has changed: nobody has promised by the new one yet.
+    pub(super) fn roster_changed(&mut self) {
+        self.follows.clear();
+    }
+
+    /// Whether a member has promised by the present roster.
+    pub(super) fn is_followed_by(&self, member: MemberId) -> bool {
+        self.follows.contains(&member)
+    }
+
+    /// How many other voters have.
+    pub(super) fn followers(&self, electorate: Electorate<'_>) -> usize {
+        self.follows.iter().filter(|id| electorate.counts(**id)).count()
+    }
+
+    /// Notes that a voter has promised this term to another: how many have.
+    pub(super) fn refused(&mut self, by: MemberId, roster: &Roster) -> usize {
         self.refused.insert(by);
-        self.refused.len()
+        self.refused.iter().filter(|id| roster.has_voter(**id)).count()
     }
 
-    /// How many others have promised.
-    pub(super) fn promises(&self) -> usize {
-        self.answered.len()
+    /// How many other voters have promised.
+    pub(super) fn promises(&self, electorate: Electorate<'_>) -> usize {
+        self.answered.keys().filter(|id| electorate.counts(**id)).count()
     }
 
-    /// Whether this member has.
-    pub(super) fn has_promise_of(&self, member: MemberId) -> bool {
-        self.answered.contains_key(&member)
-    }
-
-    /// Until when `others` other members are bound that grant `sure` each, reckoned from when we
-    /// sent what they answered. Our own promise binds for as long as we claim; where it is all that there is, it counts from
+    /// Until when a quorum of a roster is bound, of which this member is one, where each grants `sure` from when we
+    /// sent what it answered. Our own promise binds for as long as we claim; where it is all that there is, it counts from
     /// the last claim, too, since what acts on it may outlive us, and our next incarnation waits for a lease.
-    pub(super) fn bound_until(&self, others: usize, sure: Duration) -> Option<Instant> {
+    pub(super) fn bound_until(&self, electorate: Electorate<'_>, sure: Duration) -> Option<Instant> {
+        let others = electorate.quorum() - 1;
         let Some(last) = others.checked_sub(1) else {
             return self.sends.back().map(|(_, sent)| *sent + sure);
         };
-        let mut sent: Vec<_> = self.answered.values().copied().collect();
+        let answered = self.answered.iter().filter(|(id, _)| electorate.counts(**id));
+        let mut sent: Vec<_> = answered.map(|(_, sent)| *sent).collect();
         sent.sort_unstable_by(|a, b| b.cmp(a));
         sent.get(last).map(|sent| *sent + sure)
     }

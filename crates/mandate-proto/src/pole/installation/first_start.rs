@@ -31,6 +31,7 @@ impl Town {
         let config = Config {
             me: p(me),
             members: list.iter().copied().map(p).collect(),
+            contacts: BTreeMap::new(),
             guarantee: LEASED,
             retry: LEASE / 10,
             give_up: LEASE,
@@ -38,7 +39,8 @@ impl Town {
         };
         let stored = self.written.get(&me).copied();
         let lifetime = Incarnation::new(self.incarnations);
-        let boot = Boot { stored, is_new, is_changed: false, lifetime };
+        let stored = stored.map(Into::into);
+        let boot = Boot { stored, is_new, is_changed: false, joins: false, lifetime };
         let mut effects = Effects::new();
         let member = Installation::start(config, boot, now, &mut effects);
         self.members.insert(me, member);
@@ -50,14 +52,14 @@ impl Town {
         let others: Vec<u32> = list.iter().map(|id| id.get()).filter(|id| *id != from).collect();
         while let Some(effect) = effects.pop() {
             match effect {
-                Effect::Persist(promised) => {
+                Effect::Persist(Stored { promised, .. }) => {
                     self.written.insert(from, promised);
                 }
                 Effect::Send { to, message } => {
                     self.under_way.push_back((from, to.get(), message));
                 }
                 Effect::Broadcast(message) => {
-                    self.under_way.extend(others.iter().map(|to| (from, *to, message)));
+                    self.under_way.extend(others.iter().map(|to| (from, *to, message.clone())));
                 }
                 Effect::Tell(_) => {}
             }

@@ -1,5 +1,6 @@
 //! What outlives an incarnation, and what members must have alike: by hand.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::schedules::{Group, LEASE, LEASED, at};
@@ -48,7 +49,7 @@ fn a_leader_that_ended_in_good_order_does_not_wait() {
     let effects = group.tell(1, Input::Stop, at(5));
     let release =
         effects.iter().position(|e| matches!(e, Effect::Broadcast(Message::Release { .. })));
-    let written = effects.iter().position(|e| matches!(e, Effect::Persist(p) if p.released));
+    let written = effects.iter().position(|e| matches!(e, Effect::Persist(p) if p.promised.released));
     assert!(release < written && release.is_some(), "nobody waits for the write: {effects:?}");
     assert_eq!(group.holds(1, at(6)), None);
     group.restart(1, at(10));
@@ -64,11 +65,11 @@ fn another_incarnation_of_a_leader_is_another_claimant() {
     group.members[0] = {
         let config = group.member(1).config.clone();
         let lifetime = Incarnation::new(99);
-        let boot = Boot { stored: Some(nothing), is_new: false, is_changed: false, lifetime };
+        let boot = Boot { stored: Some(nothing.into()), is_new: false, is_changed: false, joins: false, lifetime };
         Installation::start(config, boot, at(10), &mut Effects::new())
     };
     let claim = group.claim(1, 2, at(11));
-    assert!(matches!(group.hear(2, 1, claim, at(12)), Some(Message::Refuse { .. })));
+    assert!(matches!(group.hear(2, 1, claim.clone(), at(12)), Some(Message::Refuse { .. })));
     assert!(matches!(group.hear(2, 1, claim, at(1001)), Some(Message::Promise { .. })));
 }
 
@@ -78,7 +79,7 @@ fn who_has_another_list_or_guarantee_is_promised_nothing_and_told_nothing() {
         Config { members: (1..=5).map(p).collect(), ..config(LEASED) },
         Config { guarantee: PeerGuarantee::Fenced, ..config(LEASED) },
     ] {
-        let differs = other.digest();
+        let differs = other.seed_id();
         let mut group = Group::new(3, LEASED);
         let claim = group.claim(1, 1, at(0));
         let Message::Claim { term, id, lease, freed } = claim else { panic!("a claim") };
@@ -109,6 +110,7 @@ fn config(guarantee: PeerGuarantee) -> Config {
     Config {
         me: p(1),
         members: (1..=3).map(p).collect(),
+        contacts: BTreeMap::new(),
         guarantee,
         retry: LEASE / 10,
         give_up: LEASE,
@@ -129,9 +131,10 @@ fn changed(stored: [Option<u64>; 3]) -> Vec<Installation> {
     let start = |(me, stored): (u32, Option<u64>)| {
         let term = |term| Promised { term: Term::new(term), lease: LEASE, ..Promised::NOTHING };
         let boot = Boot {
-            stored: stored.map(term),
+            stored: stored.map(term).map(Into::into),
             is_new: false,
             is_changed: true,
+            joins: false,
             lifetime: Incarnation::new(u64::from(me)),
         };
         let config = Config { me: p(me), ..config(LEASED) };
@@ -148,7 +151,7 @@ fn after_a_change_of_members_nobody_votes_before_all_have_reported_and_all_know_
         let life = Incarnation::new(u64::from(asking));
         for asked in (1..=3u32).filter(|asked| *asked != asking) {
             assert!(!members[asking as usize - 1].has_vote());
-            let config = members[0].digest();
+            let config = members[0].config_id();
             let ask = Input::Received {
                 from: p(asking),
                 message: Message::Ask { life, round: 0, config },
@@ -175,8 +178,8 @@ fn a_disk_that_went_back_costs_the_vote_until_all_others_have_reported() {
     let effects = received_by(&mut group, 2, 1, Message::Behind { term: Term::new(2) });
     assert_eq!(effects[0], Effect::Tell(Event::WentBack { by: p(1), term: Term::new(2) }));
     assert!(!group.member(2).has_vote());
-    let Effect::Broadcast(ask) = effects[1] else { panic!("it asks: {effects:?}") };
-    group.asks(2, 1, ask, at(3));
+    let Effect::Broadcast(ask) = effects[1].clone() else { panic!("it asks: {effects:?}") };
+    group.asks(2, 1, ask.clone(), at(3));
     group.asks(2, 3, ask, at(3));
     assert!(group.member(2).has_vote());
 }

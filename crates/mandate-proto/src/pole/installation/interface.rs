@@ -1,5 +1,6 @@
 //! What goes into an installation and what comes out of it.
 
+use alloc::collections::BTreeMap;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::fmt;
@@ -8,7 +9,9 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::MAX_LEASE;
-use super::agreement::ConfigDigest;
+use super::agreement::ConfigId;
+use super::changing::{Change, NoChange};
+use super::roster::{Contact, Roster, RosterId};
 use crate::election;
 use crate::identity::{Incarnation, MemberId, Term};
 use crate::machine;
@@ -52,8 +55,10 @@ impl From<PeerGuarantee> for election::Guarantee {
 pub struct Config {
     /// This member.
     pub me: MemberId,
-    /// All members, this one included.
+    /// The members that the group is set up with: what a member goes by that has heard of no other roster.
     pub members: Vec<MemberId>,
+    /// Where they are, as far as this member was told: a leader that changes the members has the others know it.
+    pub contacts: BTreeMap<MemberId, Contact>,
     /// What leaders may rely on.
     pub guarantee: PeerGuarantee,
     /// How often a claim is repeated while promises are missing, and a question while reports are.
@@ -66,9 +71,14 @@ pub struct Config {
 }
 
 impl Config {
-    /// What all members must have alike.
-    pub fn digest(&self) -> ConfigDigest {
-        ConfigDigest::of(&self.members, self.guarantee)
+    /// What all members must have alike, in a group that was never changed.
+    pub fn seed_id(&self) -> ConfigId {
+        ConfigId::of_roster(&self.seed(), self.guarantee)
+    }
+
+    /// The members that the group is set up with.
+    pub(super) fn seed(&self) -> Roster {
+        Roster::seed(self.members.iter().copied().chain([self.me]))
     }
 
     pub(super) fn keeps(&self, safeguard: Safeguard) -> bool {
@@ -79,8 +89,8 @@ impl Config {
 /// Rules that keep a group safe or alive, and that the simulator leaves out one at a time: each must be missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Safeguard {
-    /// Votes count only among members with the same [`ConfigDigest`].
-    ConfigDigest,
+    /// Votes count only among members with the same [`ConfigId`].
+    ConfigId,
     /// What a member promised itself binds its next incarnation.
     OwnPromise,
     /// Another incarnation of a leader is another claimant.
@@ -103,6 +113,18 @@ pub enum Safeguard {
     FirstAnswers,
     /// A value is shown only with the leader and the term that it was published in.
     ValueOfTerm,
+    /// A leader changes the members only once a quorum has its own roster: the present list, under its own term.
+    OwnTermFirst,
+    /// A leader makes a change only once a quorum has the one before it.
+    OneChangeAtATime,
+    /// From a change on, the leader's promises count by the new list.
+    NewQuorum,
+    /// Who has a newer roster promises nothing by an older one.
+    NewerRoster,
+    /// Only promises of members of the roster count.
+    OnlyVoters,
+    /// In a group that was changed a member that has lost its disk never votes again under its id.
+    LostForGood,
 }
 
 /// Why a member has no vote, and whose answers would give it one.
@@ -127,6 +149,17 @@ pub enum WhyNoVote {
     WentBack,
     /// It has promised nothing yet, and a member of its list has another configuration.
     Disputed,
+    /// It has not been added to the group yet.
+    Joining,
+    /// It was added, and does not follow a leader yet.
+    Learning,
+    /// It was added to follow, and not to vote.
+    Observing,
+    /// It is not among the members of the group: it was removed, or never added.
+    NotAMember,
+    /// Its disk was lost, or it is new, and the group's members have been changed since the group was set up: it can come back as
+    /// a new member only.
+    Outdated,
 }
 
 impl fmt::Display for NoVote {
@@ -148,15 +181,24 @@ impl fmt::Display for NoVote {
                 let who = if ids.is_empty() { "another member" } else { &ids };
                 write!(f, "no vote: other members, or another guarantee, are configured at {who}")
             }
+            WhyNoVote::Joining => write!(f, "no vote yet: waiting to be added to the group"),
+            WhyNoVote::Learning => write!(f, "no vote yet: waiting to follow the leader that has added it"),
+            WhyNoVote::Observing => write!(f, "no vote: it observes"),
+            WhyNoVote::NotAMember => write!(f, "no vote: this is not one of the group's members"),
+            WhyNoVote::Outdated => write!(
+                f,
+                "no vote: it has no disk, and the group's members have been changed since the group was set up, so it cannot \
+                 come back as who it was: replace it by a new member"
+            ),
         }
     }
 }
 
 /// What a start needs from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Boot {
     /// What was found on disk.
-    pub stored: Option<Promised>,
+    pub stored: Option<Stored>,
     /// Whether the member takes part for the first time: it writes that down ([`Promised::NOTHING`]), and unless it is alone,
     /// it has no vote until all others have answered. Without that, and without a disk, it has
     /// no vote until it has recovered.
@@ -165,8 +207,40 @@ pub struct Boot {
     /// new in such a group. It has no vote then until all others have told it what they promised: quorums of the
     /// old list and of the new one need not share a member.
     pub is_changed: bool,
+    /// Whether the member is to be added to a group that runs already, and has drawn its id for that: nobody has ever had that
+    /// id. It knows of no roster, and waits for one that names it. Counts at the first start only.
+    pub joins: bool,
     /// A random number that no other incarnation of this member has.
     pub lifetime: Incarnation,
+}
+
+impl Boot {
+    /// The roster that a member goes by at first.
+    pub(super) fn roster(&self, config: &Config) -> Roster {
+        let stored = self.stored.as_ref().map(|stored| stored.roster.clone());
+        match stored {
+            Some(Some(roster)) => roster,
+            None if self.joins => Roster::NONE,
+            Some(None) | None => config.seed(),
+        }
+    }
+}
+
+/// What a member keeps on disk.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Stored {
+    /// What it has promised.
+    #[serde(flatten)]
+    pub promised: Promised,
+    /// Who the members are, in a group that was changed since it was set up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub roster: Option<Roster>,
+}
+
+impl From<Promised> for Stored {
+    fn from(promised: Promised) -> Self {
+        Stored { promised, roster: None }
+    }
 }
 
 /// A promise, as it is kept on disk.
@@ -218,7 +292,7 @@ pub struct ClaimId {
     /// Rises with every claim of that incarnation.
     pub count: u64,
     /// Among which members, and for which guarantee, the claimant counts votes.
-    pub config: ConfigDigest,
+    pub config: ConfigId,
 }
 
 /// A claim that was given back.
@@ -233,7 +307,7 @@ pub struct Freed {
 }
 
 /// What members send each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// Promise me this term, or renew that promise.
     Claim {
@@ -277,7 +351,7 @@ pub enum Message {
         /// For how many-th time; answered with it.
         round: u32,
         /// Who has another does not answer.
-        config: ConfigDigest,
+        config: ConfigId,
     },
     /// This.
     Report {
@@ -295,10 +369,17 @@ pub enum Message {
         /// The term.
         term: Term,
     },
+    /// These are the members that I know of: sent to whoever goes by another roster, and to everyone when it changes.
+    Roster {
+        /// The members.
+        roster: Roster,
+        /// What the sender counts votes by.
+        config: ConfigId,
+    },
 }
 
 /// What the machine can be told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
     /// We were selected in this epoch: claim a term no lower.
     Claim {
@@ -315,6 +396,8 @@ pub enum Input {
         /// The successor.
         to: MemberId,
     },
+    /// Change the members. Answered by [`Event::RosterChanged`] and then [`Event::Settled`], or by [`Event::NotChanged`].
+    Change(Change),
     /// A message arrived.
     Received {
         /// Who sent it.
@@ -330,7 +413,7 @@ pub enum Input {
 }
 
 /// What the application is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// We hold this term.
     Installed {
@@ -377,7 +460,24 @@ pub enum Event {
         /// The member that is refused.
         member: MemberId,
         /// What it says.
-        config: ConfigDigest,
+        config: ConfigId,
+    },
+    /// We go by another roster from now on.
+    RosterChanged {
+        /// The members.
+        roster: Roster,
+    },
+    /// We lead, and a quorum has the present roster on disk: the change will not be undone.
+    Settled {
+        /// Which roster it is.
+        roster: RosterId,
+    },
+    /// The members are as they were.
+    NotChanged {
+        /// What was asked for.
+        change: Change,
+        /// Why that was not done.
+        reason: NoChange,
     },
 }
 
@@ -401,4 +501,4 @@ pub enum Reason {
 }
 
 /// What the machine asks for.
-pub type Effect = machine::Effect<Message, Promised, Event>;
+pub type Effect = machine::Effect<Message, Stored, Event>;

@@ -33,9 +33,17 @@
 //!
 //! # Different configurations
 //!
-//! Votes count among members with the same list and guarantee only; see [`ConfigDigest`]. A member that has never
+//! Votes count among members with the same list and guarantee only; see [`ConfigId`]. A member that has never
 //! promised anything and hears that another member of its list has a different configuration has no vote until that
 //! is settled: in a group that starts with two lists, each might have a quorum.
+//!
+//! # Members that come and go
+//!
+//! Each member goes by a [`Roster`]: the list it counts votes by. The leader changes it while it leads; how, and why two leaders
+//! cannot come of it, is said in the module `changing`. What follows here on lost disks and on new members is about groups that
+//! were never changed. In a group that was, a member that has lost its disk is replaced by one with another id.
+//!
+//! # Members without a vote
 //!
 //! A member that has lost its disk has no vote: it may have promised anything. It gets it back when
 //! all others have told it what they promised (the module `recovery` says why all). So does a member that is new
@@ -70,29 +78,36 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::election::quorum;
 use crate::identity::{Incarnation, MemberId, Term};
 use crate::machine::{Effects, Machine};
 use crate::time::Instant;
 
 mod agreement;
+mod changing;
 mod claim;
 mod interface;
 mod patience;
 mod recovery;
+mod roster;
 
-pub use agreement::ConfigDigest;
+pub use agreement::{ConfigId, Fit, InvalidConfigId};
+pub use changing::{Change, NoChange};
 use claim::Claim;
 pub use claim::SENDS;
 pub use interface::{
     Boot, ClaimId, Config, Effect, Event, Freed, Input, Message, NoVote, PeerGuarantee, Promised,
-    Reason, Safeguard, WhyNoVote,
+    Reason, Safeguard, Stored, WhyNoVote,
 };
 use patience::Patience;
 use recovery::Recovery;
+pub use roster::{Contact, Entry, MAX_ADDRESS, MAX_NAME, Part, Roster, RosterId};
 
 /// No lease is longer: a claim that asks for more is refused, so that a wrong number cannot block a group.
 pub const MAX_LEASE: Duration = Duration::from_secs(86_400);
+
+/// The most members of a group. Every member pings every other, and an election costs up to
+/// `2 N^2 (N-1)` messages: beyond a few dozen, elect among some and let the others observe.
+pub const MAX_MEMBERS: usize = 64;
 
 /// One member's part in installing leaders: it promises, and it may claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -111,7 +126,15 @@ pub struct Installation {
     highest: Term,
     freed: Option<Freed>,
     claims: u64,
-    digest: ConfigDigest,
+    /// Who the members are, as far as this one has heard.
+    roster: Roster,
+    config_id: ConfigId,
+    /// A change of members that waits until the leader may make it.
+    change: Option<Change>,
+    /// The last of our rosters that a quorum had on disk.
+    settled: RosterId,
+    /// What votes count by instead of the roster: wrong, and done on purpose only.
+    counts_by: Option<Roster>,
     /// Another member of our list is known to have a different configuration.
     is_disputed: bool,
     patience: Patience,
@@ -123,21 +146,27 @@ impl Installation {
     /// Starts a member. One that is new writes that down first: the next time, an empty disk means
     /// that it was lost.
     pub fn start(
-        mut config: Config,
+        config: Config,
         boot: Boot,
         now: Instant,
         effects: &mut Effects<Effect>,
     ) -> Self {
-        config.members.push(config.me);
-        config.members.sort_unstable();
-        config.members.dedup();
-        let promised = boot.stored.unwrap_or(Promised::NOTHING);
+        let roster = boot.roster(&config);
+        let config_id = ConfigId::of_roster(&roster, config.guarantee);
+        let is_added = roster.id() != RosterId::SEED;
+        let stored = boot.stored.map(|stored| stored.promised);
+        let promised = match stored {
+            Some(stored) => stored,
+            None if boot.joins => Promised::ADMITTED,
+            None => Promised::NOTHING,
+        };
         let is_over = promised.released || !config.keeps(Safeguard::OwnPromise);
         let is_own = promised.to == Some(config.me);
         let waits = if is_own && is_over { Duration::ZERO } else { promised.lease };
-        let is_lost = boot.stored.is_none() && !boot.is_new;
+        let is_lost = stored.is_none() && !boot.is_new && !boot.joins;
         let is_first = promised == Promised::NOTHING
-            && config.members.len() > 1
+            && !is_added
+            && roster.voters().count() > 1
             && config.keeps(Safeguard::FirstAnswers);
         let recovery = |why| Some(Recovery::new(why, boot.lifetime, 0, now));
         let recovery = match () {
@@ -156,13 +185,17 @@ impl Installation {
             highest: promised.term,
             freed: None,
             claims: 0,
-            digest: config.digest(),
+            roster,
+            config_id,
+            change: None,
+            settled: RosterId::NONE,
+            counts_by: None,
             is_disputed: false,
             patience: Patience::default(),
             recoveries: 0,
             config,
         };
-        if boot.stored.is_none() && boot.is_new && !boot.is_changed {
+        if stored.is_none() && (boot.is_new && !boot.is_changed || boot.joins) {
             member.persist(now, effects);
         }
         member.ask(now, effects);
@@ -193,10 +226,23 @@ impl Installation {
         self.highest.max(self.promised.term)
     }
 
-    /// Whether this member may promise anything: it has its disk, or all others have answered it; and it does not stand before
-    /// its first promise in a group that is not configured alike.
+    /// Whether this member's promises count: it votes by its roster, and may promise something.
     pub fn has_vote(&self) -> bool {
-        self.recovery.is_none() && !(self.is_disputed && self.promised.term == Term::NONE)
+        self.can_promise() && self.roster.has_voter(self.config.me)
+    }
+
+    /// Whether this member may promise anything: it is a member; it has its disk, or all others have answered it; and it does not
+    /// stand before its first promise in a group that is not configured alike. A member that does not vote may: the leader
+    /// learns from it that it follows, and nobody relies on it.
+    fn can_promise(&self) -> bool {
+        self.recovery.is_none()
+            && !(self.is_disputed && self.promised.term == Term::NONE)
+            && self.roster.has(self.config.me)
+    }
+
+    /// Who the members are, as far as this one has heard.
+    pub fn roster(&self) -> &Roster {
+        &self.roster
     }
 
     /// Why it may not, and whose answers are missing.
@@ -204,12 +250,24 @@ impl Installation {
         if self.has_vote() {
             return None;
         }
-        let Some(recovery) = &self.recovery else {
-            return Some(NoVote { why: WhyNoVote::Disputed, awaits: Vec::new() });
-        };
-        let others = self.config.members.iter().filter(|id| **id != self.config.me);
-        let awaits = others.filter(|id| !recovery.has_report_of(**id)).copied().collect();
-        Some(NoVote { why: recovery.why, awaits })
+        let why = |why| Some(NoVote { why, awaits: Vec::new() });
+        let part = self.roster.entry(self.config.me).map(|entry| entry.part);
+        match &self.recovery {
+            _ if part.is_none() => why(match self.roster.id() {
+                RosterId::NONE => WhyNoVote::Joining,
+                _ => WhyNoVote::NotAMember,
+            }),
+            None => why(match part {
+                Some(Part::Learner { .. }) => WhyNoVote::Learning,
+                Some(Part::Observer) => WhyNoVote::Observing,
+                _ => WhyNoVote::Disputed,
+            }),
+            Some(recovery) if !self.may_recover(recovery.why) => why(WhyNoVote::Outdated),
+            Some(recovery) => {
+                let awaits = self.others().filter(|id| !recovery.has_report_of(*id)).collect();
+                Some(NoVote { why: recovery.why, awaits })
+            }
+        }
     }
 
     /// Whether it is new, and not all others have answered it.
@@ -217,14 +275,14 @@ impl Installation {
         self.recovery.as_ref().is_some_and(|recovery| recovery.why == WhyNoVote::New)
     }
 
-    /// What this member's configuration comes to.
-    pub fn digest(&self) -> ConfigDigest {
-        self.digest
+    /// What this member counts votes by.
+    pub fn config_id(&self) -> ConfigId {
+        self.config_id
     }
 
     /// Whether another member of our list is known to have a different configuration.
     pub fn set_disputed(&mut self, is_disputed: bool) {
-        self.is_disputed = is_disputed && self.config.keeps(Safeguard::ConfigDigest);
+        self.is_disputed = is_disputed && self.config.keeps(Safeguard::ConfigId);
     }
 
     /// Somebody is known to lead: claims are as patient as at first again.
@@ -249,12 +307,19 @@ impl Installation {
 
     /// Until when a quorum is bound to us.
     fn sure_until(&self, claim: &Claim) -> Option<Instant> {
+        match self.config.guarantee {
+            PeerGuarantee::Fenced => None,
+            PeerGuarantee::Leased { .. } => claim.bound_until(self.counted(), self.sure()),
+        }
+    }
+
+    /// For how long a promise can be relied on: the lease, less the allowance.
+    fn sure(&self) -> Duration {
         let PeerGuarantee::Leased { allowance_per_mille, .. } = self.config.guarantee else {
-            return None;
+            return Duration::ZERO;
         };
         let kept = 1000u32.saturating_sub(allowance_per_mille.into());
-        let sure = self.config.guarantee.lease().saturating_mul(kept) / 1000;
-        claim.bound_until(quorum(self.config.members.len()) - 1, sure)
+        self.config.guarantee.lease().saturating_mul(kept) / 1000
     }
 
     fn begin_claim(&mut self, epoch: Term, now: Instant, effects: &mut Effects<Effect>) {
@@ -284,7 +349,7 @@ impl Installation {
     fn send_claim(&mut self, now: Instant, effects: &mut Effects<Effect>) {
         let Some(claim) = &mut self.claim else { return };
         self.claims += 1;
-        let id = ClaimId { life: self.incarnation, count: self.claims, config: self.digest };
+        let id = ClaimId { life: self.incarnation, count: self.claims, config: self.config_id };
         let lease = self.config.guarantee.lease();
         let pause = match self.config.guarantee {
             PeerGuarantee::Leased { .. } if claim.holds => lease / 3,
@@ -294,9 +359,10 @@ impl Installation {
         claim.sent(id, now, now + pause.max(Duration::from_millis(1)));
         let message = Message::Claim { term: claim.term, id, lease, freed: self.freed };
         if claim.holds && self.config.guarantee == PeerGuarantee::Fenced {
-            let others = self.config.members.iter().filter(|id| **id != self.config.me);
-            for to in others.filter(|id| !claim.has_promise_of(**id)) {
-                effects.push(Effect::Send { to: *to, message });
+            let me = self.config.me;
+            let others = self.roster.members().filter(|id| *id != me);
+            for to in others.filter(|id| !claim.is_followed_by(*id)) {
+                effects.push(Effect::Send { to, message: message.clone() });
             }
         } else {
             effects.push(Effect::Broadcast(message));
@@ -313,13 +379,14 @@ impl Installation {
         let free = is_to(to, incarnation, Safeguard::Incarnation)
             || is_to(self.config.me, self.incarnation, Safeguard::OwnPromise);
         let bound = !free || self.promised.recovered;
-        self.has_vote() && !(bound && now < self.bound_until)
+        self.can_promise() && !(bound && now < self.bound_until)
     }
 
     /// Writes down what is promised.
     fn persist(&mut self, now: Instant, effects: &mut Effects<Effect>) {
         self.patience.writes(now);
-        effects.push(Effect::Persist(self.promised));
+        let roster = (self.roster.id() != RosterId::SEED).then(|| self.roster.clone());
+        effects.push(Effect::Persist(Stored { promised: self.promised, roster }));
     }
 
     /// Promises, durably before anything that follows in the effects; for as long as the other
@@ -358,6 +425,7 @@ impl Installation {
         let promised = self.promised.term;
         let renews = self.promised.is_to(from, term) && self.promised.life == id.life;
         let free = renews || term > promised && !self.is_sure(now);
+        let free = free && self.roster.has_voter(from);
         if !(free && self.may_promise((from, id.life), now)) || lease > MAX_LEASE {
             let message = Message::Refuse { term, promised };
             effects.push(Effect::Send { to: from, message });
@@ -375,7 +443,7 @@ impl Installation {
     /// Whether a quorum has promised, and with leases is still bound.
     fn check_held(&mut self, now: Instant, effects: &mut Effects<Effect>) {
         let Some(claim) = self.claim.as_ref().filter(|claim| !claim.holds) else { return };
-        let promised = claim.promises() + 1 >= quorum(self.config.members.len());
+        let promised = claim.promises(self.counted()) + 1 >= self.counted().quorum();
         let bound = match self.config.guarantee {
             PeerGuarantee::Fenced => true,
             PeerGuarantee::Leased { .. } => self.sure_until(claim).is_some_and(|sure| now < sure),
@@ -386,12 +454,17 @@ impl Installation {
         {
             claim.holds = true;
             self.patience.led();
-            effects.push(Effect::Tell(Event::Installed { term: claim.term }));
+            let term = claim.term;
+            effects.push(Effect::Tell(Event::Installed { term }));
+            self.own_roster(term, now, effects);
         }
     }
 
     fn lose(&mut self, reason: Reason, effects: &mut Effects<Effect>) {
         let wanted = self.wants.take();
+        if let Some(change) = self.change.take() {
+            effects.push(Effect::Tell(Event::NotChanged { change, reason: NoChange::Lost }));
+        }
         if let Some(term) = self.claim.take().map(|claim| claim.term).or(wanted) {
             effects.push(Effect::Tell(Event::Lost { term, reason }));
         }
@@ -436,15 +509,15 @@ impl Installation {
     /// its disk. Once so many have that no quorum is left, the claim is given up: waiting longer would keep out the one that can lead. A
     /// member that is bound only for a while might have promised it later; that costs one more claim.
     fn refused(&mut self, by: MemberId, term: Term, effects: &mut Effects<Effect>) {
-        let members = self.config.members.len();
+        let left = self.roster.voters().count() - self.roster.quorum();
         let claim = self.claim.as_mut().filter(|claim| claim.term == term && !claim.holds);
-        if claim.is_some_and(|claim| claim.refused(by) > members - quorum(members)) {
+        if claim.is_some_and(|claim| claim.refused(by, &self.roster) > left) {
             self.release(Reason::Refused, None, effects);
         }
     }
 
     fn transfer(&mut self, to: MemberId, now: Instant, effects: &mut Effects<Effect>) {
-        let is_other = to != self.config.me && self.is_member(to);
+        let is_other = to != self.config.me && self.roster.has_voter(to);
         if is_other && self.mandate(now).is_some() {
             self.release(Reason::Transferred, Some(to), effects);
         }
@@ -505,8 +578,35 @@ impl Installation {
         }
     }
 
-    fn is_member(&self, id: MemberId) -> bool {
-        self.config.members.binary_search(&id).is_ok()
+    /// All other members, whether they vote or not.
+    fn others(&self) -> impl Iterator<Item = MemberId> + '_ {
+        self.roster.members().filter(|id| *id != self.config.me)
+    }
+
+    /// Whether a message is to be taken, by the roster that its sender goes by; a member with another one is sent ours.
+    fn is_taken(&self, from: MemberId, message: &Message, effects: &mut Effects<Effect>) -> bool {
+        let config = match message {
+            Message::Roster { .. } => return true,
+            Message::Claim { id: ClaimId { config, .. }, .. } | Message::Ask { config, .. } => {
+                *config
+            }
+            _ => return self.roster.has(from),
+        };
+        match self.config_id.fit(config) {
+            Fit::Same => self.roster.has(from),
+            _ if !self.config.keeps(Safeguard::ConfigId) => true,
+            Fit::Older if !self.config.keeps(Safeguard::NewerRoster) => true,
+            Fit::Differs => {
+                if self.roster.has(from) {
+                    effects.push(Effect::Tell(Event::Differs { member: from, config }));
+                }
+                false
+            }
+            Fit::Older | Fit::Newer => {
+                effects.push(Effect::Send { to: from, message: self.our_roster() });
+                false
+            }
+        }
     }
 
     fn receive(
@@ -517,10 +617,8 @@ impl Installation {
         effects: &mut Effects<Effect>,
     ) {
         match message {
-            Message::Claim { id: ClaimId { config, .. }, .. } | Message::Ask { config, .. }
-                if config != self.digest && self.config.keeps(Safeguard::ConfigDigest) =>
-            {
-                effects.push(Effect::Tell(Event::Differs { member: from, config }));
+            Message::Roster { roster, config } => {
+                self.receive_roster(from, roster, config, now, effects);
             }
             Message::Claim { term, id, lease, freed }
                 if term.is_plausible_after(self.highest()) =>
@@ -533,8 +631,9 @@ impl Installation {
             }
             Message::Promise { term, id } => {
                 let claim = self.claim.as_mut().filter(|claim| claim.term == term);
-                if claim.is_some_and(|claim| claim.answer(from, id)) {
+                if claim.is_some_and(|claim| claim.answer(from, id, self.config_id)) {
                     self.check_held(now, effects);
+                    self.go_on_changing(now, effects);
                 }
             }
             Message::Refuse { term, promised } if promised.is_plausible_after(self.highest()) => {
@@ -587,10 +686,11 @@ impl Machine for Installation {
             Input::Stop => self.stop(now, effects),
             Input::Transfer { to } => self.transfer(to, now, effects),
             Input::Received { from, message } => {
-                if self.is_member(from) && from != self.config.me {
+                if from != self.config.me && self.is_taken(from, &message, effects) {
                     self.receive(from, message, now, effects);
                 }
             }
+            Input::Change(change) => self.change(change, now, effects),
             Input::Reached { member } => self.ask_one(member, effects),
         }
     }
@@ -636,6 +736,8 @@ impl Machine for Installation {
     }
 }
 
+#[cfg(test)]
+mod changes;
 #[cfg(test)]
 mod first_start;
 #[cfg(test)]

@@ -53,10 +53,9 @@ use alloc::collections::BTreeMap;
 use core::time::Duration;
 
 use super::{
-    ConfigDigest, Effect, Event, Installation, MAX_LEASE, Message, Promised, Reason, Safeguard,
-    WhyNoVote,
+    ConfigId, Effect, Event, Installation, MAX_LEASE, Message, Promised, Reason, Roster,
+    Safeguard, WhyNoVote,
 };
-use crate::election::quorum;
 use crate::identity::{Incarnation, MemberId, Term};
 use crate::machine::Effects;
 use crate::time::Instant;
@@ -90,7 +89,7 @@ impl Recovery {
     }
 
     /// What the others are asked.
-    pub(super) fn question(&self, config: ConfigDigest) -> Message {
+    pub(super) fn question(&self, config: ConfigId) -> Message {
         Message::Ask { life: self.incarnation, round: self.round, config }
     }
 
@@ -126,10 +125,18 @@ impl Recovery {
 
     /// What to promise from now on, once all others of a group of `size` have reported, and enough
     /// of them had something to report.
-    pub(super) fn outcome(&self, size: usize, without: Option<Safeguard>) -> Option<Promised> {
-        let known = || self.reports.values().flatten().chain(&self.own);
-        let enough = size - quorum(size) + 1;
-        if self.reports.len() < size - 1 || known().count() < enough {
+    pub(super) fn outcome(
+        &self,
+        (roster, me): (&Roster, MemberId),
+        without: Option<Safeguard>,
+    ) -> Option<Promised> {
+        let counts = |id: &MemberId| roster.has_voter(*id);
+        let reports = || self.reports.iter().filter(|(id, _)| counts(id));
+        let known = || reports().filter_map(|(_, report)| report.as_ref()).chain(&self.own);
+        let size = roster.voters().count();
+        let enough = size - roster.quorum() + 1;
+        let others = roster.voters().filter(|id| *id != me).count();
+        if reports().count() < others || known().count() < enough {
             return None;
         }
         let highest = known().max_by_key(|promised| promised.term)?;
@@ -175,15 +182,15 @@ impl Installation {
             return;
         };
         recovery.next = now + self.config.retry.max(Duration::from_millis(1));
-        let question = recovery.question(self.digest);
+        let question = recovery.question(self.config_id);
         effects.push(Effect::Broadcast(question));
     }
 
     /// Asks a member that can be reached now, without waiting until all are asked again.
     pub(super) fn ask_one(&self, member: MemberId, effects: &mut Effects<Effect>) {
-        let is_other = member != self.config.me && self.is_member(member);
+        let is_other = member != self.config.me && self.roster.has(member);
         if let Some(recovery) = self.recovery.as_ref().filter(|_| is_other) {
-            let message = recovery.question(self.digest);
+            let message = recovery.question(self.config_id);
             effects.push(Effect::Send { to: member, message });
         }
     }
@@ -198,13 +205,15 @@ impl Installation {
     ) {
         let Some(recovery) = &mut self.recovery else { return };
         recovery.report(from, by, promised, now);
-        let Some(mut recovered) = recovery.outcome(self.config.members.len(), self.config.without)
-        else {
+        let (roster, why) = ((&self.roster, self.config.me), recovery.why);
+        let outcome = recovery.outcome(roster, self.config.without);
+        let Some(mut recovered) = outcome.filter(|_| self.may_recover(why)) else {
             return self.ask(now, effects);
         };
         recovered.to = recovered.to.filter(|to| *to != self.config.me);
         // Where nobody has promised anything yet, a new member has not either.
-        if recovery.why != WhyNoVote::New || recovered.term > Term::NONE {
+        let is_new = why == WhyNoVote::New;
+        if !is_new || recovered.term > Term::NONE {
             recovered.lease = recovered.lease.max(self.config.guarantee.lease());
         }
         self.recovery = None;
@@ -212,6 +221,14 @@ impl Installation {
         self.bound_until = now + recovered.lease;
         self.persist(now, effects);
         effects.push(Effect::Tell(Event::Recovered { term: recovered.term }));
+    }
+
+    /// Whether what the others report can give a member its vote. Not in a group that was changed, unless the member has its
+    /// disk: it may have forgotten a roster that only it and one other had.
+    pub(super) fn may_recover(&self, why: WhyNoVote) -> bool {
+        self.roster.id().is_seed()
+            || why == WhyNoVote::Changed
+            || !self.config.keeps(Safeguard::LostForGood)
     }
 
     /// Whether a promise that was reported can have been made.

@@ -1,5 +1,6 @@
 //! Whole schedules, by hand: what random storms hardly reach.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::*;
@@ -42,15 +43,17 @@ impl Group {
         let config = Config {
             me: MemberId::new(me),
             members: (1..=size).map(MemberId::new).collect(),
+            contacts: BTreeMap::new(),
             guarantee: self.guarantee,
             retry: LEASE / 10,
             give_up: LEASE,
             without: None,
         };
         let boot = Boot {
-            stored,
+            stored: stored.map(Into::into),
             is_new,
             is_changed: false,
+            joins: false,
             lifetime: Incarnation::new(self.incarnations),
         };
         Installation::start(config, boot, now, &mut Effects::new())
@@ -69,8 +72,8 @@ impl Group {
         self.members[me as usize - 1] = self.start(me, size, false, stored, now);
     }
 
-    fn digest(&self) -> ConfigDigest {
-        self.members[0].digest()
+    fn digest(&self) -> ConfigId {
+        self.members[0].config_id()
     }
 
     pub(super) fn member(&mut self, id: u32) -> &mut Installation {
@@ -140,12 +143,12 @@ fn reports_from_before_a_claimants_end_do_not_count_beside_its_empty_disk() {
         let mut group = Group::new(5, guarantee);
         // p2 promises p1 term 1, loses its disk, and asks; p3, p4 and p5 know of nothing.
         let claim = group.claim(1, 1, at(0));
-        let late = group.hear(2, 1, claim, at(1)).unwrap();
+        let late = group.hear(2, 1, claim.clone(), at(1)).unwrap();
         group.lose_disk(2, at(2));
         let life = Incarnation::new(6);
         let ask = Message::Ask { life, round: 0, config: group.digest() };
         for asked in 3..=5 {
-            assert_eq!(group.asks(2, asked, ask, at(3)), None);
+            assert_eq!(group.asks(2, asked, ask.clone(), at(3)), None);
         }
         assert!(!group.member(2).has_vote(), "a quorum is not enough: p1 knows better");
         // Now p3 promises too, and p1 holds term 1. Then p1 loses its disk as well.
@@ -157,13 +160,13 @@ fn reports_from_before_a_claimants_end_do_not_count_beside_its_empty_disk() {
         let again = group.asks(2, 1, ask, at(8)).unwrap();
         assert_eq!(again, Message::Ask { life, round: 1, config: group.digest() });
         for asked in [1, 3, 4, 5] {
-            group.asks(2, asked, again, at(9));
+            group.asks(2, asked, again.clone(), at(9));
         }
         assert!(group.member(2).has_vote());
         // Neither p2 nor p3 promises term 1 again.
         let claim = group.claim(4, 1, at(2000));
         for to in [2, 3, 5] {
-            group.promised(4, to, claim, at(2001));
+            group.promised(4, to, claim.clone(), at(2001));
         }
         assert_eq!(group.holds(4, at(2002)), None);
     }
@@ -180,7 +183,7 @@ fn what_a_former_life_claimed_and_released_frees_nobody_of_the_present_one() {
         group.lose_disk(1, at(2));
         let ask = Message::Ask { life: Incarnation::new(4), round: 0, config: group.digest() };
         for asked in [2, 3] {
-            group.asks(1, asked, ask, at(3));
+            group.asks(1, asked, ask.clone(), at(3));
         }
         // It claims term 1 again, not knowing better, and holds it by p2's promise.
         let claim = group.claim(1, 1, at(1100));

@@ -1,6 +1,7 @@
 //! Promises and leases by hand.
 
 use super::*;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 const LIFE: Incarnation = Incarnation::new(7);
@@ -19,6 +20,7 @@ fn config(me: u32, guarantee: PeerGuarantee) -> Config {
     Config {
         me: p(me),
         members: (1..=3).map(p).collect(),
+        contacts: BTreeMap::new(),
         guarantee,
         retry: RETRY,
         give_up: RETRY * 4,
@@ -26,15 +28,15 @@ fn config(me: u32, guarantee: PeerGuarantee) -> Config {
     }
 }
 
-fn digest() -> ConfigDigest {
-    config(1, LEASED).digest()
+fn digest() -> ConfigId {
+    config(1, LEASED).seed_id()
 }
 
 const LEASED: PeerGuarantee = PeerGuarantee::Leased { lease: LEASE, allowance_per_mille: 10 };
 
 fn start(me: u32, guarantee: PeerGuarantee) -> Installation {
-    let stored = Some(Promised::ADMITTED);
-    let boot = Boot { stored, is_new: false, is_changed: false, lifetime: LIFE };
+    let stored = Some(Promised::ADMITTED.into());
+    let boot = Boot { stored, is_new: false, is_changed: false, joins: false, lifetime: LIFE };
     let mut member = Installation::start(config(me, guarantee), boot, at(0), &mut Effects::new());
     member.persisted(at(0));
     member
@@ -53,7 +55,7 @@ fn tell(member: &mut Installation, input: Input, now: Instant) -> Vec<Effect> {
 /// Has a member hear another that is configured like it.
 fn hear(member: &mut Installation, from: u32, mut message: Message, now: Instant) -> Vec<Effect> {
     if let Message::Claim { id, .. } | Message::Promise { id, .. } = &mut message {
-        id.config = member.digest();
+        id.config = member.config_id();
     }
     tell(member, Input::Received { from: p(from), message }, now)
 }
@@ -96,7 +98,7 @@ fn a_promise_is_durable_before_it_is_said() {
     };
     let said = answer(1, Message::Promise { term: TERM, id: id(1) });
     let told = Effect::Tell(Event::Promised { to: p(1), term: TERM });
-    assert_eq!(effects, [Effect::Persist(promised), said, told]);
+    assert_eq!(effects, [Effect::Persist(promised.into()), said, told]);
     // A renewal is not written again.
     let effects = hear(
         &mut member,
@@ -153,11 +155,11 @@ fn a_lease_blocks_others_until_it_ends_or_is_released() {
     hear(&mut member, 1, claim_of(TERM), at(0));
     let higher = Message::Claim { term: Term::new(2), id: id(1), lease: LEASE, freed: None };
     let refused = answer(3, Message::Refuse { term: Term::new(2), promised: TERM });
-    assert_eq!(hear(&mut member, 3, higher, at(999)), [refused]);
+    assert_eq!(hear(&mut member, 3, higher.clone(), at(999)), [refused]);
     let mut released = member.clone();
     hear(&mut released, 1, Message::Release { term: TERM, life: LIFE, next: None }, at(500));
     for (member, when) in [(&mut member, 1000), (&mut released, 501)] {
-        let effects = hear(member, 3, higher, at(when));
+        let effects = hear(member, 3, higher.clone(), at(when));
         let promise = answer(3, Message::Promise { term: Term::new(2), id: id(1) });
         assert_eq!(effects[1], promise);
     }
@@ -180,26 +182,27 @@ fn a_restarted_member_waits_a_full_lease_of_the_length_it_had_granted() {
         released: false,
     });
     let short = PeerGuarantee::Leased { lease: LEASE / 10, allowance_per_mille: 10 };
-    let boot = Boot { stored, is_new: false, is_changed: false, lifetime: LIFE };
+    let stored = stored.map(Into::into);
+    let boot = Boot { stored, is_new: false, is_changed: false, joins: false, lifetime: LIFE };
     let mut member = Installation::start(config(2, short), boot, at(0), &mut Effects::new());
     let higher = Message::Claim { term: Term::new(2), id: id(1), lease: LEASE, freed: None };
     let refused = answer(3, Message::Refuse { term: Term::new(2), promised: TERM });
-    assert_eq!(hear(&mut member, 3, higher, at(999)), [refused]);
+    assert_eq!(hear(&mut member, 3, higher.clone(), at(999)), [refused]);
     assert_eq!(hear(&mut member, 3, higher, at(1000)).len(), 3);
 }
 
 #[test]
 fn a_new_member_writes_down_that_it_exists() {
-    let boot = Boot { stored: None, is_new: true, is_changed: false, lifetime: LIFE };
+    let boot = Boot { stored: None, is_new: true, is_changed: false, joins: false, lifetime: LIFE };
     let mut effects = Effects::new();
     Installation::start(config(2, LEASED), boot, at(0), &mut effects);
     let ask = Message::Ask { life: LIFE, round: 0, config: digest() };
-    let expected = [Effect::Persist(Promised::NOTHING), Effect::Broadcast(ask)];
+    let expected = [Effect::Persist(Promised::NOTHING.into()), Effect::Broadcast(ask)];
     assert_eq!(effects.drain().collect::<Vec<_>>(), expected);
 }
 
 fn without_disk(me: u32) -> (Installation, Vec<Effect>) {
-    let boot = Boot { stored: None, is_new: false, is_changed: false, lifetime: LIFE };
+    let boot = Boot { stored: None, is_new: false, is_changed: false, joins: false, lifetime: LIFE };
     let mut effects = Effects::new();
     let member = Installation::start(config(me, LEASED), boot, at(0), &mut effects);
     (member, effects.drain().collect())
@@ -260,7 +263,7 @@ fn it_recovers_once_all_others_have_reported_and_is_bound_by_what_they_say() {
         released: false,
     };
     let told = Event::Recovered { term: Term::new(4) };
-    assert_eq!(effects, [Effect::Persist(stored), Effect::Tell(told)]);
+    assert_eq!(effects, [Effect::Persist(stored.into()), Effect::Tell(told)]);
     // It may follow whom all others follow, but nobody before the longest lease has run out.
     for (from, term) in [(1, Term::new(4)), (3, Term::new(5))] {
         let refused = Message::Refuse { term, promised: Term::new(4) };
@@ -283,7 +286,7 @@ fn where_the_others_disagree_it_promises_that_term_to_nobody() {
         recovered: true,
         released: false,
     };
-    assert_eq!(effects[0], Effect::Persist(stored));
+    assert_eq!(effects[0], Effect::Persist(stored.into()));
     let refused = Message::Refuse { term: Term::new(4), promised: Term::new(4) };
     assert_eq!(hear(&mut member, 1, claim_of(Term::new(4)), at(9000)), [answer(1, refused)]);
 }
@@ -308,7 +311,7 @@ fn of_several_reports_of_one_member_the_highest_counts() {
     hear(&mut member, 1, report(promised(4, Some(1))), at(10));
     hear(&mut member, 1, report(promised(3, Some(3))), at(11));
     let effects = hear(&mut member, 3, report(promised(2, Some(3))), at(12));
-    assert!(matches!(effects[0], Effect::Persist(Promised { term, .. }) if term == Term::new(4)));
+    assert!(matches!(&effects[0], Effect::Persist(it) if it.promised.term == Term::new(4)));
 }
 
 #[test]
@@ -334,7 +337,7 @@ fn leased_a_leader_refuses_to_be_deposed_while_its_mandate_holds() {
     hear(&mut leader, 2, Message::Promise { term: TERM, id: id(1) }, at(40));
     let higher = Message::Claim { term: Term::new(5), id: id(1), lease: LEASE, freed: None };
     let refused = answer(3, Message::Refuse { term: Term::new(5), promised: TERM });
-    assert_eq!(hear(&mut leader, 3, higher, at(989)), [refused]);
+    assert_eq!(hear(&mut leader, 3, higher.clone(), at(989)), [refused]);
     assert_eq!(hear(&mut leader, 3, higher, at(990)).len(), 4);
 }
 
@@ -397,12 +400,12 @@ fn a_claim_is_given_up_at_once_when_so_many_have_promised_its_term_to_another_th
     let mut member = start(1, LEASED);
     claim(&mut member, at(0));
     let refused = Message::Refuse { term: TERM, promised: TERM };
-    assert_eq!(hear(&mut member, 2, refused, at(1)), [], "with the third there is a quorum");
-    assert_eq!(hear(&mut member, 2, refused, at(2)), [], "one member counts once");
+    assert_eq!(hear(&mut member, 2, refused.clone(), at(1)), [], "with the third there is a quorum");
+    assert_eq!(hear(&mut member, 2, refused.clone(), at(2)), [], "one member counts once");
     // Who is bound but has promised a lower term may promise this one later.
     let bound = Message::Refuse { term: TERM, promised: Term::NONE };
     assert_eq!(hear(&mut member, 3, bound, at(3)), []);
-    let effects = hear(&mut member, 3, refused, at(4));
+    let effects = hear(&mut member, 3, refused.clone(), at(4));
     let lost = Event::Lost { term: TERM, reason: Reason::Refused };
     assert_eq!(effects[0], Effect::Tell(lost));
     assert!(matches!(effects[1], Effect::Broadcast(Message::Release { .. })), "{effects:?}");
@@ -428,7 +431,8 @@ fn a_promise_binds_for_as_long_as_the_leader_relies_on_it() {
             lease: LEASE,
             recovered: false,
             released: false,
-        })
+        }
+        .into())
     );
     let higher = Message::Claim { term: Term::new(2), id: id(1), lease: LEASE / 10, freed: None };
     assert_eq!(hear(&mut member, 3, higher, at(999)).len(), 1, "refused");
@@ -473,7 +477,7 @@ fn a_leased_leader_that_a_minority_refuses_claims_a_higher_term_once_a_lease() {
     claim(&mut leader, at(0));
     hear(&mut leader, 2, Message::Promise { term: TERM, id: id(1) }, at(40));
     let refuse = Message::Refuse { term: TERM, promised: Term::new(9) };
-    assert!(hear(&mut leader, 3, refuse, at(50)).is_empty());
+    assert!(hear(&mut leader, 3, refuse.clone(), at(50)).is_empty());
     assert!(leader.mandate(at(51)).is_some());
     tick(&mut leader, at(900));
     hear(&mut leader, 2, Message::Promise { term: TERM, id: id(2) }, at(940));
@@ -519,7 +523,7 @@ fn a_transfer_ends_the_mandate_and_the_successor_claims_the_next_term() {
     let effects = tell(&mut leader, Input::Transfer { to: p(2) }, at(50));
     let lost = Event::Lost { term: TERM, reason: Reason::Transferred };
     let release = Message::Release { term: TERM, life: LIFE, next: Some(p(2)) };
-    assert_eq!(effects, [Effect::Tell(lost), Effect::Broadcast(release)]);
+    assert_eq!(effects, [Effect::Tell(lost), Effect::Broadcast(release.clone())]);
     assert_eq!(leader.mandate(at(50)), None);
 
     let mut successor = start(2, LEASED);
@@ -527,7 +531,7 @@ fn a_transfer_ends_the_mandate_and_the_successor_claims_the_next_term() {
     let effects = hear(&mut successor, 1, release, at(60));
     let freed = Some(Freed { term: TERM, by: p(1), life: LIFE });
     let next = Message::Claim { term: Term::new(2), id: id(1), lease: LEASE, freed };
-    assert_eq!(effects.last(), Some(&Effect::Broadcast(next)));
+    assert_eq!(effects.last(), Some(&Effect::Broadcast(next.clone())));
 
     // A third that has not heard of the release learns of it from the claim.
     let mut third = start(3, LEASED);

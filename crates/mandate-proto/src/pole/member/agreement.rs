@@ -1,6 +1,6 @@
 //! Members that must not be counted on: such as have another configuration, and such as have forgotten what they promised.
 //!
-//! A member with another list of members, or another guarantee, is refused: what it says is not taken, and it
+//! A member with another list of members under the same number, or another guarantee, is refused: what it says is not taken, and it
 //! counts as one that does not answer. Links refuse it, too ([`Input::Differs`](super::Input::Differs)).
 //!
 //! Everyone remembers the highest term that it has seen each other promise. Who answers a later ping with a lower one has a
@@ -13,7 +13,7 @@ use core::time::Duration;
 use super::{Effect, Event, Member, Message};
 use crate::identity::{Incarnation, MemberId, Term};
 use crate::machine::Effects;
-use crate::pole::installation::{self, ConfigDigest, Safeguard};
+use crate::pole::installation::{self, ConfigId, Fit, Safeguard};
 use crate::time::Instant;
 
 /// For how long a member that was heard to differ is taken to do so, unless it is heard to agree: links
@@ -22,7 +22,7 @@ const DIFFERS_FOR: Duration = Duration::from_secs(60);
 
 impl Member {
     /// Members of our list that have another configuration, as far as is known.
-    pub fn differing(&self) -> impl Iterator<Item = (MemberId, ConfigDigest)> + '_ {
+    pub fn differing(&self) -> impl Iterator<Item = (MemberId, ConfigId)> + '_ {
         self.differing.iter().map(|(id, (config, _))| (*id, *config))
     }
 
@@ -30,12 +30,12 @@ impl Member {
     pub(super) fn differs(
         &mut self,
         member: MemberId,
-        config: ConfigDigest,
+        config: ConfigId,
         now: Instant,
         effects: &mut Effects<Effect>,
     ) {
-        let agrees = config == self.installation.digest();
-        if agrees || !self.is_other(member) || !self.keeps(Safeguard::ConfigDigest) {
+        let differs = self.installation.config_id().fit(config) == Fit::Differs;
+        if !differs || !self.is_other(member) || !self.keeps(Safeguard::ConfigId) {
             return;
         }
         let known = self.differing.insert(member, (config, now));
@@ -70,13 +70,18 @@ impl Member {
         use installation::Message as Said;
         match *message {
             Message::Ping { config, .. } | Message::Pong { config, .. } => {
-                let agrees = config == self.installation.digest();
-                if agrees {
-                    self.agrees(from);
-                } else {
-                    self.differs(from, config, now, effects);
+                match self.installation.config_id().fit(config) {
+                    Fit::Differs => {
+                        self.differs(from, config, now, effects);
+                        return self.keeps(Safeguard::ConfigId);
+                    }
+                    Fit::Older | Fit::Newer if matches!(message, Message::Ping { .. }) => {
+                        self.send_roster(from, effects);
+                    }
+                    Fit::Same | Fit::Older | Fit::Newer => {}
                 }
-                !agrees && self.keeps(Safeguard::ConfigDigest)
+                self.agrees(from);
+                false
             }
             _ if self.differing.contains_key(&from) => true,
             Message::Installation(Said::Claim { .. } | Said::Promise { .. }) => {

@@ -1,5 +1,6 @@
 //! How a member is set up.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -8,13 +9,9 @@ use crate::detector::configurator::{Bounds, InvalidRequest, Plan};
 use crate::detector::planner::Wanted;
 use crate::identity::MemberId;
 use crate::oracle::{Oracle, Preference};
-use crate::pole::installation::{self, ConfigDigest, MAX_LEASE, PeerGuarantee, Safeguard};
+use crate::pole::installation::{self, ConfigId, Contact, MAX_LEASE, MAX_MEMBERS, PeerGuarantee, Safeguard};
 use crate::pole::selection::{self, Rules};
 use crate::value::Value;
-
-/// The most members of a group. Every member pings every other, and an election costs up to
-/// `2 N^2 (N-1)` messages: beyond a few dozen, elect among some and let the others observe.
-pub const MAX_MEMBERS: usize = 64;
 
 /// The least time between heartbeats, pings or reviews, and the least election timeout.
 pub const MIN_TIME: Duration = Duration::from_millis(1);
@@ -27,6 +24,7 @@ pub const MAX_TIME: Duration = MAX_LEASE;
 pub struct Config {
     pub(super) me: MemberId,
     pub(super) members: Vec<MemberId>,
+    pub(super) contacts: BTreeMap<MemberId, Contact>,
     pub(super) interval: Duration,
     pub(super) detect: Duration,
     pub(super) timeout: Duration,
@@ -107,6 +105,7 @@ impl Config {
         let mut config = Config {
             me,
             members,
+            contacts: BTreeMap::new(),
             interval,
             detect,
             timeout: detect,
@@ -220,6 +219,16 @@ impl Config {
         Ok(self)
     }
 
+    /// Where members are found, and under which names: what the group's list says of them once it is changed.
+    #[must_use]
+    pub fn with_contacts(
+        mut self,
+        contacts: impl IntoIterator<Item = (MemberId, Contact)>,
+    ) -> Self {
+        self.contacts = contacts.into_iter().collect();
+        self
+    }
+
     /// Publishes this with every term of this member, from its first moment on.
     #[must_use]
     pub fn with_value(mut self, value: Option<Value>) -> Self {
@@ -239,9 +248,9 @@ impl Config {
         self
     }
 
-    /// What all members must have alike: the list of members, and the guarantee.
-    pub fn digest(&self) -> ConfigDigest {
-        ConfigDigest::of(&self.members, self.guarantee)
+    /// What all members must have alike, in a group that was never changed: the list of members, and the guarantee.
+    pub fn seed_id(&self) -> ConfigId {
+        ConfigId::of(&self.members, self.guarantee)
     }
 
     pub(super) fn replan(
@@ -264,7 +273,7 @@ impl Config {
         self.me
     }
 
-    /// All members, in order.
+    /// All members that the group is set up with, in order.
     pub fn members(&self) -> &[MemberId] {
         &self.members
     }
@@ -353,6 +362,7 @@ impl Config {
         installation::Config {
             me: self.me,
             members: self.members.clone(),
+            contacts: self.contacts.clone(),
             guarantee: self.guarantee,
             retry: self.interval.min(self.timeout),
             give_up: self.timeout.saturating_mul(2),

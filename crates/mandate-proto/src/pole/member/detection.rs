@@ -6,7 +6,6 @@ use super::following::Following;
 use super::pings::Probed;
 use super::{Cause, Effect, Event, Member, Message, Phase};
 use crate::detector::Beat;
-use crate::election::quorum;
 use crate::identity::{MemberId, Term};
 use crate::machine::Effects;
 use crate::oracle::Occasion;
@@ -146,7 +145,7 @@ impl Member {
 
     fn make_ping(&mut self, now: Instant) -> Message {
         let (number, requests) = (self.pings.next(now), self.figures.requests);
-        let (interval, config) = (self.quality.asked(), self.installation.digest());
+        let (interval, config) = (self.quality.asked(), self.installation.config_id());
         Message::Ping { number, requests, interval, config }
     }
 
@@ -163,7 +162,7 @@ impl Member {
         let standing = wanted.then(|| self.standing(Occasion::BeforeResignation, now));
         let standing = standing.and_then(Result::ok);
         let (requests, has_vote) = (self.figures.requests, self.has_vote());
-        let (config, promised) = (self.installation.digest(), self.installation.promised().term);
+        let (config, promised) = (self.installation.config_id(), self.installation.promised().term);
         let message = Message::Pong {
             number,
             requests,
@@ -200,7 +199,7 @@ impl Member {
     pub(super) fn check_cut_off(&mut self, now: Instant, effects: &mut Effects<Effect>) {
         let heard = self.pings.answering() + 1;
         let fenced = self.config.guarantee == PeerGuarantee::Fenced;
-        let cut_off = heard < quorum(self.config.members.len()) && self.config.rules.hear_quorum;
+        let cut_off = heard < self.roster().quorum() && self.config.rules.hear_quorum;
         let is_new = now < self.installed + self.config.answers_within();
         if matches!(self.phase, Phase::Leading { .. }) && fenced && cut_off && !is_new {
             self.draft(Cause::CutOff, now);

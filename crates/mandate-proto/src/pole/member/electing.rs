@@ -80,6 +80,10 @@ impl Member {
         if matches!(cause, Cause::NotInstalled | Cause::Lost(Reason::NoQuorum)) {
             self.setbacks += 1;
         }
+        if !self.is_voter() {
+            self.draft(cause, now);
+            return self.stand_by(now, effects);
+        }
         self.phase = Phase::Electing;
         self.draft(cause, now);
         self.tell_state(now, effects);
@@ -106,6 +110,9 @@ impl Member {
         now: Instant,
         effects: &mut Effects<Effect>,
     ) {
+        if !self.is_voter() {
+            return;
+        }
         if let selection::Message::Propose { epoch, .. } = message
             && epoch > self.selection.epoch()
         {
@@ -143,7 +150,7 @@ impl Member {
         let unknown = |reason| matches!(reason, NoScore::Unknown(_) | NoScore::NoQuorum { .. });
         let scored = || !self.standing(self.occasion(), now).is_err_and(unknown);
         waited >= self.config.first_wait
-            || listened && self.pings.knows_all() && scored()
+            || listened && self.pings.knows_all(self.roster().voters()) && scored()
             || measured && scored()
     }
 
@@ -157,7 +164,7 @@ impl Member {
         match invitation {
             Some((from, message)) => self.receive_selection(from, message, now, effects),
             // Who is new takes part if it is asked to, and does not ask.
-            None if is_ready && !self.installation.is_new() => {
+            None if is_ready && self.is_voter() && !self.installation.is_new() => {
                 self.begin_election(Cause::Start, now, effects);
             }
             None => self.phase = Phase::Waiting { next: now + self.config.interval },

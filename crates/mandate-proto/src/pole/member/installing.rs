@@ -28,10 +28,10 @@ impl Member {
         now: Instant,
         effects: &mut Effects<Effect>,
     ) {
-        let mut lost = None;
+        let (mut lost, mut changed) = (None, None);
         while let Some(effect) = queue.pop() {
             match effect {
-                installation::Effect::Persist(promised) => effects.push(Effect::Persist(promised)),
+                installation::Effect::Persist(stored) => effects.push(Effect::Persist(stored)),
                 installation::Effect::Send { to, message } => {
                     effects.push(Effect::Send { to, message: Message::Installation(message) });
                 }
@@ -62,6 +62,15 @@ impl Member {
                 installation::Effect::Tell(installation::Event::Differs { member, config }) => {
                     self.differs(member, config, now, effects);
                 }
+                installation::Effect::Tell(installation::Event::RosterChanged { roster }) => {
+                    changed = Some(roster);
+                }
+                installation::Effect::Tell(installation::Event::Settled { roster }) => {
+                    effects.push(Effect::Tell(Event::Settled(roster)));
+                }
+                installation::Effect::Tell(installation::Event::NotChanged { change, reason }) => {
+                    effects.push(Effect::Tell(Event::NotChanged { change, reason }));
+                }
             }
         }
         self.installation_effects = queue;
@@ -73,6 +82,9 @@ impl Member {
             self.tell_state(now, effects);
         } else if let Some(reason) = lost {
             self.lost(reason, now, effects);
+        }
+        if let Some(roster) = changed {
+            self.roster_changed(roster, now, effects);
         }
     }
 

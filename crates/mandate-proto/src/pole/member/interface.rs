@@ -13,7 +13,9 @@ use crate::election::{Figures, NoTransfer, State};
 use crate::identity::{Incarnation, MemberId, Term};
 use crate::machine;
 use crate::oracle::Measured;
-use crate::pole::installation::{self, ConfigDigest, Promised, Reason};
+use crate::pole::installation::{
+    self, Change, ConfigId, NoChange, Reason, Roster, RosterId, Stored,
+};
 use crate::pole::selection;
 use crate::value::Value;
 
@@ -29,7 +31,7 @@ pub enum Message {
         /// How often the sender wants heartbeats from the leader, once it knows its link.
         interval: Option<Duration>,
         /// Among which members, and for which guarantee, the sender counts votes.
-        config: ConfigDigest,
+        config: ConfigId,
     },
     /// I am.
     Pong {
@@ -44,7 +46,7 @@ pub enum Message {
         /// What it would be worth as the leader in place of the present one.
         standing: Option<Measured>,
         /// Among which members, and for which guarantee, the sender counts votes.
-        config: ConfigDigest,
+        config: ConfigId,
         /// The highest term that the sender has promised: who remembers a higher one knows that its disk
         /// went back.
         promised: Term,
@@ -117,7 +119,7 @@ pub enum Input {
         /// The member.
         member: MemberId,
         /// What its configuration comes to.
-        config: ConfigDigest,
+        config: ConfigId,
     },
     /// Give leadership up, and leave it to the others.
     Resign,
@@ -130,6 +132,9 @@ pub enum Input {
     },
     /// Publish a value with the term that this member holds. Ignored if it holds none.
     Publish(Value),
+    /// Change the members of the group, which this member leads. Answered by [`Event::RosterChanged`] and then
+    /// [`Event::Settled`], or by [`Event::NotChanged`].
+    Change(Change),
     /// Use other parameters from now on. Parameters that make no sense (an interval below a millisecond, or
     /// not below `detect`) are ignored.
     Replan {
@@ -167,6 +172,8 @@ pub enum Cause {
     Lost(Reason),
     /// We led, and did not hear a quorum any more.
     CutOff,
+    /// The leader, or this member, was removed from the group.
+    Removed,
 }
 
 /// What the application is told.
@@ -220,7 +227,18 @@ pub enum Event {
         /// The member that has another configuration.
         member: MemberId,
         /// What its configuration comes to.
-        config: ConfigDigest,
+        config: ConfigId,
+    },
+    /// This member goes by another list of members from now on.
+    RosterChanged(Roster),
+    /// This member leads, and a quorum has the list with this number on disk: the last change will not be undone.
+    Settled(RosterId),
+    /// The members are as they were.
+    NotChanged {
+        /// What was asked for.
+        change: Change,
+        /// Why that was not done.
+        reason: NoChange,
     },
     /// The quality of detection that is wanted cannot be had on the link from the leader as it is now.
     Unachievable {
@@ -232,4 +250,4 @@ pub enum Event {
 }
 
 /// What a member asks for.
-pub type Effect = machine::Effect<Message, Promised, Event>;
+pub type Effect = machine::Effect<Message, Stored, Event>;

@@ -52,7 +52,7 @@
 //! let config = Config::new(me, [me], Duration::from_millis(330), Duration::from_secs(1))
 //!     .unwrap()
 //!     .with_oracle("latency/10ms, history".parse().unwrap());
-//! let boot = Boot { stored: None, is_new: true, is_changed: false, lifetime: Incarnation::new(7) };
+//! let boot = Boot { stored: None, is_new: true, is_changed: false, joins: false, lifetime: Incarnation::new(7) };
 //! let mut effects = Effects::new();
 //! let mut member = Member::start(config, boot, Instant::ORIGIN, &mut effects);
 //! while member.state() == State::Electing {
@@ -74,7 +74,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
-use super::installation::{self, Boot, ConfigDigest, Installation, NoVote, WhyNoVote};
+use super::installation::{self, Boot, ConfigId, Installation, NoVote, WhyNoVote};
 use super::selection::{self, Selection};
 use crate::detector::Label;
 use crate::detector::quality::{Detection, Quality, Watched};
@@ -97,9 +97,11 @@ mod interface;
 mod moves;
 mod pings;
 mod record;
+mod roster;
 mod values;
 
-pub use config::{Config, InvalidConfig, MAX_MEMBERS, MAX_TIME, MIN_TIME};
+pub use super::installation::MAX_MEMBERS;
+pub use config::{Config, InvalidConfig, MAX_TIME, MIN_TIME};
 use following::Following;
 pub use interface::{Cause, Effect, Event, Input, Message};
 use moves::Mover;
@@ -137,7 +139,7 @@ pub struct Member {
     /// Who led last.
     former: Option<MemberId>,
     /// Members of our list that have another configuration, and when that was last heard.
-    differing: BTreeMap<MemberId, (ConfigDigest, Instant)>,
+    differing: BTreeMap<MemberId, (ConfigId, Instant)>,
     /// Selections in succession whose winner did not come to lead.
     setbacks: u32,
     /// It has resigned, and is no candidate until then.
@@ -173,24 +175,29 @@ impl Member {
     /// Starts a member.
     pub fn start(config: Config, boot: Boot, now: Instant, effects: &mut Effects<Effect>) -> Self {
         let mut queue = Effects::new();
+        let incarnation = boot.lifetime;
+        let former = boot.stored.as_ref().and_then(|stored| stored.promised.to);
         let installation = Installation::start(config.installation(), boot, now, &mut queue);
-        let others = config.members.iter().copied().filter(|id| *id != config.me);
+        let mut selection = Selection::new(config.selection());
+        selection.set_members(installation.roster().voters());
+        let others = installation.roster().members().filter(|id| *id != config.me);
+        let pings = Pings::new(others, &config, incarnation, now);
         let mut member = Member {
             figures: Figures::default(),
             phase: Phase::Waiting { next: now + config.interval },
             started: now,
             installed: now,
-            selection: Selection::new(config.selection()),
+            selection,
             installation,
-            pings: Pings::new(others, &config, boot.lifetime, now),
+            pings,
             next_ping: now,
             schedule: Schedule::new(Label::default(), config.interval, now),
             quality: Quality::new(config.wanted),
             suspected_in: Term::NONE,
             followed: Term::NONE,
-            incarnation: boot.lifetime,
+            incarnation,
             mover: config.moves.map(Mover::new),
-            former: boot.stored.and_then(|promised| promised.to),
+            former,
             differing: BTreeMap::new(),
             setbacks: 0,
             abstains_until: None,
@@ -268,7 +275,7 @@ impl Member {
     /// What this member knows: round trips, request rates, and what the application told it.
     pub fn view(&self, occasion: Occasion) -> View {
         let own = (self.config.me, self.figures.requests);
-        let mut view = View::new(self.config.me, self.config.members.iter().copied());
+        let mut view = View::new(self.config.me, self.roster().voters());
         view.leader = self.former;
         view.occasion = occasion;
         view.round_trips = self.pings.round_trips().collect();
@@ -314,7 +321,7 @@ impl Member {
     }
 
     fn is_other(&self, id: MemberId) -> bool {
-        id != self.config.me && self.config.members.binary_search(&id).is_ok()
+        id != self.config.me && self.roster().has(id)
     }
 
     fn is_led(&self) -> bool {
@@ -421,6 +428,8 @@ impl Machine for Member {
             Input::Received { from, message } => {
                 if self.is_other(from) {
                     self.receive(from, message, now, effects);
+                } else if from != self.config.me {
+                    self.hear_stranger(from, message, now, effects);
                 }
             }
             Input::Figures(figures) => self.figures = figures,
@@ -435,6 +444,9 @@ impl Machine for Member {
             Input::Stop => self.install(installation::Input::Stop, now, effects),
             Input::Transfer { to } => self.transfer(to, Handover::Asked, now, effects),
             Input::Publish(value) => self.publish(value, now, effects),
+            Input::Change(change) => {
+                self.install(installation::Input::Change(change), now, effects);
+            }
             Input::Replan { interval, detect } => self.replan(interval, detect),
         }
     }

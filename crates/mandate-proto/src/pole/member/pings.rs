@@ -79,6 +79,27 @@ struct Probe {
 }
 
 impl Peer {
+    /// Of whom nothing is known; answers to pings up to this number prove nothing.
+    fn unknown(number: u64, trusted_until: Instant) -> Self {
+        Peer {
+            mean: 0.0,
+            deviation: 0.0,
+            samples: 0,
+            trusted_until,
+            suspected: false,
+            proves_above: number,
+            probe: None,
+            requests: 0.0,
+            incarnation: None,
+            has_vote: false,
+            said_no_vote: false,
+            standing: None,
+            witnessed: (Term::NONE, number),
+            distrusted: false,
+            excused: None,
+        }
+    }
+
     /// Takes a round trip, in nanoseconds. The first is taken to vary by half, as TCP does (RFC 6298).
     fn measure(&mut self, round_trip: f64) {
         let distance = match self.samples {
@@ -107,23 +128,7 @@ impl Pings {
         // Numbers of one incarnation are not taken for those of another.
         let number = incarnation.get() >> 2;
         let answers_within = config.answers_within();
-        let peer = Peer {
-            mean: 0.0,
-            deviation: 0.0,
-            samples: 0,
-            trusted_until: now + answers_within,
-            suspected: false,
-            proves_above: number,
-            probe: None,
-            requests: 0.0,
-            incarnation: None,
-            has_vote: false,
-            said_no_vote: false,
-            standing: None,
-            witnessed: (Term::NONE, number),
-            distrusted: false,
-            excused: None,
-        };
+        let peer = Peer::unknown(number, now + answers_within);
         Pings {
             peers: others.map(|id| (id, peer.clone())).collect(),
             sent: VecDeque::new(),
@@ -338,9 +343,17 @@ impl Pings {
         self.round_trips().count()
     }
 
-    /// Whether every other was measured.
-    pub(super) fn knows_all(&self) -> bool {
-        self.peers.values().all(|peer| peer.samples > 0)
+    /// Whether every other of these was measured.
+    pub(super) fn knows_all(&self, mut members: impl Iterator<Item = MemberId>) -> bool {
+        members.all(|id| self.peers.get(&id).is_none_or(|peer| peer.samples > 0))
+    }
+
+    /// Who is pinged from now on; nothing is known of those that are new.
+    pub(super) fn set_peers(&mut self, others: impl Iterator<Item = MemberId>, now: Instant) {
+        let mut before = core::mem::take(&mut self.peers);
+        let new = Peer::unknown(self.number, now + self.answers_within);
+        self.peers =
+            others.map(|id| (id, before.remove(&id).unwrap_or_else(|| new.clone()))).collect();
     }
 
     /// Those that answer.

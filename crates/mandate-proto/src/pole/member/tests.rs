@@ -15,7 +15,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 const DETECT: Duration = Duration::from_millis(300);
 const TIMEOUT: Duration = Duration::from_millis(250);
 /// The digest of no configuration that is used here.
-const OTHER: ConfigDigest = ConfigDigest::new(1);
+const OTHER: ConfigId = ConfigId::new(1);
 
 fn p(id: u32) -> MemberId {
     MemberId::new(id)
@@ -42,7 +42,8 @@ struct Subject {
 impl Subject {
     fn start(config: Config, stored: Option<Promised>, is_new: bool) -> Self {
         let mut effects = Effects::new();
-        let boot = Boot { stored, is_new, is_changed: false, lifetime: Incarnation::new(4) };
+        let stored = stored.map(Into::into);
+        let boot = Boot { stored, is_new, is_changed: false, joins: false, lifetime: Incarnation::new(4) };
         let member = Member::start(config, boot, at(0), &mut effects);
         Subject { member, now: at(0), effects: effects.drain().collect() }
     }
@@ -78,7 +79,7 @@ impl Subject {
             | Said::Promise { id: ClaimId { config, .. }, .. },
         ) = &mut message
         {
-            *config = self.member.installation.digest();
+            *config = self.member.installation.config_id();
         }
         self.hear_as_is(from, message);
     }
@@ -515,12 +516,12 @@ fn a_member_whose_disk_went_back_is_told_and_not_counted() {
     let went_back = Event::WentBack { member: p(3), term: Term::new(1000) };
     assert!(subject.told().any(|event| *event == went_back));
     let behind = installation::Message::Behind { term: Term::new(1000) };
-    assert!(subject.sent().any(|message| *message == Message::Installation(behind)));
+    assert!(subject.sent().any(|message| *message == Message::Installation(behind.clone())));
     subject.effects.clear();
     subject.hear(3, claim(6));
     assert_eq!(subject.sent().count(), 0, "its claims are not promised");
     // It asks everyone, and is trusted again.
-    let ask = installation::Message::Ask { life, round: 0, config: subject.member.config.digest() };
+    let ask = installation::Message::Ask { life, round: 0, config: subject.member.config.seed_id() };
     subject.hear(3, Message::Installation(ask));
     subject.hear(3, claim(6));
     assert_eq!(subject.sent().count(), 2);

@@ -1,7 +1,7 @@
 //! What a member writes to its disk only rises, and one term is promised to one leader only,
 //! across all its incarnations, as long as the disk is there.
 
-use mandate_proto::pole::installation::Promised;
+use mandate_proto::pole::installation::{Promised, Stored};
 
 use crate::fault::{DiskFate, Fault};
 use crate::network::HostIndex;
@@ -29,13 +29,13 @@ impl TermsRise {
     }
 
     /// Checks writes; a disk that is lost, or put back, may be written anything to.
-    pub(crate) fn check<S: Subject<Stable = Promised>>(
+    pub(crate) fn check<S: Subject<Stable = Stored>>(
         &mut self,
         moment: Moment,
         what: &Observation<'_, S>,
     ) -> Result<(), String> {
         match what {
-            Observation::Durable(promised) => self.written(moment.host, **promised),
+            Observation::Durable(stored) => self.written(moment.host, stored.promised),
             Observation::Faulted(fault) => {
                 if let Some(host) = lost_disk(fault) {
                     self.disks[host] = None;

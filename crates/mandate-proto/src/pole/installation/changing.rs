@@ -1,0 +1,393 @@
+//! Changing the members of a group that runs.
+//!
+//! # How
+//!
+//! The leader changes the [`Roster`] by one voter at a time, and goes by the new one from then on. It writes it down, sends it to
+//! everyone who is in the old one or in the new one, and claims its term again: who promises by the new roster has it on disk. The
+//! change is *settled*, and the next one may come, when a quorum of the new roster has promised so. Whoever goes by an older
+//! roster is sent the newer one, promises nothing to who has an older one, and has its claims refused by who has a newer one.
+//!
+//! A member is added as a learner, which promises and does not count, and becomes a voter once it follows: a host that
+//! cannot be reached never makes quorums larger. A leader makes no change after which a quorum would not be bound to it at that
+//! moment, so a change costs no leadership. It never removes itself: it hands over first.
+//!
+//! # Why there is one leader
+//!
+//! This is the reconfiguration without a log of MongoDB (Schultz, Dardik, Tripakis: *Design and Analysis of a Logless Dynamic
+//! Reconfiguration Protocol*, OPODIS 2021), for promises with leases. In short:
+//!
+//! 1. Two rosters that follow each other differ by one voter, so each quorum of one shares a voter with each of the other.
+//! 2. A change is made only when a quorum of the present roster has it *under the leader's own term*. So no quorum of any roster
+//!    before the present one is left that would promise a claim: each has a voter with the present one, which refuses.
+//!    That goes for rosters of former leaders, too, that nobody else has heard of: hence the first step of a leader, the
+//!    same list under its own term ([`Safeguard::OwnTermFirst`]).
+//! 3. So at any time claims can succeed by the newest roster, the one before it, and one made by a former leader that differs by one
+//!    voter from the roster that the leader was elected by. All of them share a voter with the quorum that the leader relies on:
+//!    terms have one leader each, and leases exclude each other, as among fixed members.
+//!
+//! A leader of a group that was never changed does not take the first step until a change is wanted: rosters of former leaders
+//! that it has not heard of cannot be, unless by a former leader that took the first step, too, and whose claim no
+//! quorum can have promised since. So groups that never change write and send nothing for the sake of those that do.
+//!
+//! # What a lost disk means
+//!
+//! A member that has lost its disk may have been one of two that had the newest roster; what the others report does not show
+//! that. In a group that was changed it never votes again ([`Safeguard::LostForGood`]): a leader replaces it by
+//! a member with another id, which needs a quorum of the others, and not all of them.
+//!
+//! Ids are never used again: a process that is to be added draws one.
+
+use super::claim::Electorate;
+use super::{
+    ConfigId, Contact, Effect, Entry, Event, Fit, Installation, MAX_ADDRESS, MAX_MEMBERS, MAX_NAME,
+    Message, Part, PeerGuarantee, Reason, Roster, RosterId, Safeguard,
+};
+use crate::identity::{MemberId, Term};
+use crate::machine::Effects;
+use crate::time::Instant;
+
+/// A change of members.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// Adds a member, which becomes a voter once it follows.
+    Add {
+        /// It has never been a member: its id was drawn.
+        member: MemberId,
+        /// Where it is.
+        contact: Contact,
+        /// Who is removed once the new one votes.
+        replaces: Option<MemberId>,
+    },
+    /// Adds a member that never votes.
+    Observe {
+        /// It has never been a member: its id was drawn.
+        member: MemberId,
+        /// Where it is.
+        contact: Contact,
+    },
+    /// Makes a learner a voter: what a leader does by itself.
+    Promote {
+        /// Who.
+        member: MemberId,
+    },
+    /// Removes a member.
+    Remove {
+        /// Not the leader.
+        member: MemberId,
+    },
+}
+
+impl Change {
+    /// Whom it is about.
+    pub fn member(&self) -> MemberId {
+        match self {
+            Change::Add { member, .. }
+            | Change::Observe { member, .. }
+            | Change::Promote { member }
+            | Change::Remove { member } => *member,
+        }
+    }
+}
+
+/// Why a change of members was not made. All is as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoChange {
+    /// Only a leader changes the members.
+    #[error("this member does not lead; ask the leader")]
+    NotLeading,
+    /// Another change was not settled yet.
+    #[error("another change of members is under way; try again when it is done")]
+    UnderWay,
+    /// Leadership was lost before the change was begun.
+    #[error("leadership was lost before the change was begun; ask the next leader")]
+    Lost,
+    /// It is one already.
+    #[error("that is a member of the group already")]
+    Known,
+    /// Another member has that name.
+    #[error("another member of the group has that name")]
+    NameTaken,
+    /// Name or address are too long.
+    #[error("a name has at most {MAX_NAME} bytes, and an address {MAX_ADDRESS}")]
+    TooLong,
+    /// It is not.
+    #[error("that is no member of the group")]
+    Unknown,
+    /// A group has at least one voter.
+    #[error("that is the last member that votes")]
+    LastVoter,
+    /// It must hand over first.
+    #[error("that member leads; transfer leadership first")]
+    Leads,
+    /// It does not follow yet.
+    #[error("that member does not follow the leader yet")]
+    NotFollowing,
+    /// Too few of the new list follow.
+    #[error("too few of the members that would be left follow the leader: it would lose its quorum")]
+    NoQuorum,
+    /// A group can only be so large.
+    #[error("a group has at most {MAX_MEMBERS} members")]
+    TooMany,
+}
+
+impl Installation {
+    /// What votes count by.
+    pub(super) fn counted(&self) -> Electorate<'_> {
+        self.electorate(self.counts_by.as_ref().unwrap_or(&self.roster))
+    }
+
+    fn electorate<'a>(&self, roster: &'a Roster) -> Electorate<'a> {
+        Electorate { roster, is_open: !self.config.keeps(Safeguard::OnlyVoters) }
+    }
+
+    /// For who goes by another roster.
+    pub fn our_roster(&self) -> Message {
+        Message::Roster { roster: self.roster.clone(), config: self.config_id }
+    }
+
+    /// Another goes by this roster, or has been told ours.
+    pub(super) fn receive_roster(
+        &mut self,
+        from: MemberId,
+        roster: Roster,
+        config: ConfigId,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        let is_plausible = roster.id().term.is_plausible_after(self.highest())
+            && roster.entries().len() <= MAX_MEMBERS
+            && roster.entries().is_sorted_by(|a, b| a.id < b.id);
+        if !is_plausible {
+            return;
+        }
+        // The same list comes to something else there: another guarantee.
+        let comes_to = ConfigId::of_roster(&roster, self.config.guarantee);
+        match self.config_id.fit(config) {
+            Fit::Same => {}
+            Fit::Newer if comes_to == config => self.adopt(roster, now, effects),
+            Fit::Newer | Fit::Differs => {
+                if self.roster.has(from) {
+                    effects.push(Effect::Tell(Event::Differs { member: from, config }));
+                }
+            }
+            Fit::Older => effects.push(Effect::Send { to: from, message: self.our_roster() }),
+        }
+    }
+
+    /// Goes by a newer roster. A claim counted on the one before, and is given up: only another leader can have made this one.
+    fn adopt(&mut self, roster: Roster, now: Instant, effects: &mut Effects<Effect>) {
+        self.release(Reason::Superseded, None, effects);
+        self.highest = self.highest.max(roster.id().term);
+        self.counts_by = None;
+        self.go_by(roster, now, effects);
+    }
+
+    fn go_by(&mut self, roster: Roster, now: Instant, effects: &mut Effects<Effect>) {
+        self.config_id = ConfigId::of_roster(&roster, self.config.guarantee);
+        self.roster = roster;
+        if let Some(claim) = &mut self.claim {
+            claim.roster_changed();
+        }
+        // Without a vote there is nothing on disk to go with it: a list beside no promise would pass for a member's whole disk.
+        if self.recovery.is_none() {
+            self.persist(now, effects);
+        }
+        effects.push(Effect::Tell(Event::RosterChanged { roster: self.roster.clone() }));
+    }
+
+    /// We hold a term since now: in a group that was changed before, the roster is made ours.
+    pub(super) fn own_roster(&mut self, term: Term, now: Instant, effects: &mut Effects<Effect>) {
+        if !self.roster.id().is_seed() && self.config.keeps(Safeguard::OwnTermFirst) {
+            self.renumber(term, now, effects);
+        }
+    }
+
+    /// The same list under our own term.
+    fn renumber(&mut self, term: Term, now: Instant, effects: &mut Effects<Effect>) {
+        let id = RosterId { term, version: self.roster.id().version };
+        self.decide(self.roster.numbered(id), now, effects);
+    }
+
+    /// The leader goes by another roster from now on, and has the others do so.
+    fn decide(&mut self, roster: Roster, now: Instant, effects: &mut Effects<Effect>) {
+        let roster = roster.with_contacts(&self.config.contacts);
+        let before = core::mem::replace(&mut self.roster, roster.clone());
+        if !self.config.keeps(Safeguard::NewQuorum) {
+            self.counts_by.get_or_insert_with(|| before.clone());
+        }
+        self.go_by(roster, now, effects);
+        let me = self.config.me;
+        let removed = before.members().filter(|id| !self.roster.has(*id));
+        let told = self.roster.members().chain(removed).filter(|id| *id != me);
+        for to in told {
+            effects.push(Effect::Send { to, message: self.our_roster() });
+        }
+        self.send_claim(now, effects);
+        // Alone, nobody has to answer.
+        self.go_on_changing(now, effects);
+    }
+
+    /// Whether a quorum has our roster, under our own term.
+    pub fn is_settled(&self) -> bool {
+        self.claim.as_ref().is_some_and(|claim| {
+            let electorate = self.electorate(&self.roster);
+            claim.holds
+                && self.roster.id().term == claim.term
+                && claim.followers(electorate) + 1 >= electorate.quorum()
+        })
+    }
+
+    pub(super) fn change(&mut self, change: Change, now: Instant, effects: &mut Effects<Effect>) {
+        let term = match self.mandate(now) {
+            Some((term, _)) => term,
+            None => return not_changed(change, NoChange::NotLeading, effects),
+        };
+        if self.change.is_some() {
+            return not_changed(change, NoChange::UnderWay, effects);
+        }
+        // What cannot be is said at once, and costs nothing.
+        if let Err(reason) = self.changed(&change, now) {
+            return not_changed(change, reason, effects);
+        }
+        let is_first = self.roster.id().term != term;
+        if self.is_settled() {
+            self.make(change, term, now, effects);
+        } else if is_first && self.config.keeps(Safeguard::OwnTermFirst) {
+            self.change = Some(change);
+            self.renumber(term, now, effects);
+        } else if !is_first && self.config.keeps(Safeguard::OneChangeAtATime) {
+            not_changed(change, NoChange::UnderWay, effects);
+        } else {
+            self.make(change, term, now, effects);
+        }
+    }
+
+    fn make(&mut self, change: Change, term: Term, now: Instant, effects: &mut Effects<Effect>) {
+        match self.changed(&change, now) {
+            Ok(roster) => {
+                let version = self.roster.id().version + 1;
+                self.decide(roster.numbered(RosterId { term, version }), now, effects);
+            }
+            Err(reason) => not_changed(change, reason, effects),
+        }
+    }
+
+    /// What the roster would be after a change, if that can be made now.
+    fn changed(&self, change: &Change, now: Instant) -> Result<Roster, NoChange> {
+        let member = change.member();
+        let entry = self.roster.entry(member);
+        let mut entries = self.roster.entries().to_vec();
+        match change {
+            Change::Add { contact, replaces, .. } => {
+                if replaces.is_some_and(|old| !self.roster.has_voter(old)) {
+                    return Err(NoChange::Unknown);
+                }
+                self.check_new(member, contact, *replaces)?;
+                let part = Part::Learner { replaces: *replaces };
+                entries.push(Entry { id: member, part, contact: contact.clone() });
+            }
+            Change::Observe { contact, .. } => {
+                self.check_new(member, contact, None)?;
+                entries.push(Entry { id: member, part: Part::Observer, contact: contact.clone() });
+            }
+            Change::Promote { .. } => {
+                let follows = |claim: &super::Claim| claim.is_followed_by(member);
+                let replaces = match entry.ok_or(NoChange::Unknown)?.part {
+                    Part::Learner { replaces } => replaces,
+                    Part::Voter { .. } => return Err(NoChange::Known),
+                    Part::Observer => return Err(NoChange::Unknown),
+                };
+                if !self.claim.as_ref().is_some_and(follows) {
+                    return Err(NoChange::NotFollowing);
+                }
+                let promoted = entries.iter_mut().filter(|entry| entry.id == member);
+                promoted.for_each(|entry| entry.part = Part::Voter { replaces });
+            }
+            Change::Remove { .. } => {
+                let is_voter = entry.ok_or(NoChange::Unknown)?.is_voter();
+                if is_voter && self.roster.voters().count() == 1 {
+                    return Err(NoChange::LastVoter);
+                }
+                if member == self.config.me {
+                    return Err(NoChange::Leads);
+                }
+                entries.retain(|entry| entry.id != member);
+                for entry in &mut entries {
+                    match &mut entry.part {
+                        Part::Voter { replaces } | Part::Learner { replaces } => {
+                            *replaces = replaces.filter(|old| *old != member);
+                        }
+                        Part::Observer => {}
+                    }
+                }
+            }
+        }
+        let roster = Roster::new(self.roster.id(), entries);
+        if self.has_quorum_of(&roster, now) { Ok(roster) } else { Err(NoChange::NoQuorum) }
+    }
+
+    fn check_new(
+        &self,
+        member: MemberId,
+        contact: &Contact,
+        replaces: Option<MemberId>,
+    ) -> Result<(), NoChange> {
+        let others = || self.roster.entries().iter().filter(|entry| Some(entry.id) != replaces);
+        if self.roster.has(member) {
+            return Err(NoChange::Known);
+        }
+        if contact.name.len() > MAX_NAME || contact.address.len() > MAX_ADDRESS {
+            return Err(NoChange::TooLong);
+        }
+        if !contact.name.is_empty() && others().any(|entry| entry.contact.name == contact.name) {
+            return Err(NoChange::NameTaken);
+        }
+        if self.roster.entries().len() >= MAX_MEMBERS {
+            return Err(NoChange::TooMany);
+        }
+        Ok(())
+    }
+
+    /// Whether enough voters of a roster are bound to us now, so that going by it costs no leadership.
+    fn has_quorum_of(&self, roster: &Roster, now: Instant) -> bool {
+        let Some(claim) = &self.claim else { return false };
+        let electorate = self.electorate(roster);
+        match self.config.guarantee {
+            PeerGuarantee::Fenced => claim.promises(electorate) + 1 >= electorate.quorum(),
+            PeerGuarantee::Leased { .. } => {
+                claim.bound_until(electorate, self.sure()).is_some_and(|until| now < until)
+            }
+        }
+    }
+
+    /// Goes on with what was begun, where the roster is settled: the change that waited for that, a member that is replaced,
+    /// a learner that follows.
+    pub(super) fn go_on_changing(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        if self.roster.id().is_seed() || !self.is_settled() {
+            return;
+        }
+        let Some((term, _)) = self.mandate(now) else { return };
+        if self.settled != self.roster.id() {
+            self.settled = self.roster.id();
+            effects.push(Effect::Tell(Event::Settled { roster: self.settled }));
+        }
+        if let Some(change) = self.change.take().or_else(|| self.next_change(now)) {
+            self.make(change, term, now, effects);
+        }
+    }
+
+    /// What the roster itself says is to be done next, if it can be done now.
+    fn next_change(&self, now: Instant) -> Option<Change> {
+        let entries = self.roster.entries();
+        let voters = entries.iter().filter(|entry| entry.is_voter());
+        let replaced = voters.filter_map(Entry::replaces).map(|member| Change::Remove { member });
+        let learners = entries.iter().filter(|entry| matches!(entry.part, Part::Learner { .. }));
+        let promoted = learners.map(|entry| Change::Promote { member: entry.id });
+        replaced.chain(promoted).find(|change| self.changed(change, now).is_ok())
+    }
+}
+
+fn not_changed(change: Change, reason: NoChange, effects: &mut Effects<Effect>) {
+    effects.push(Effect::Tell(Event::NotChanged { change, reason }));
+}

@@ -1,0 +1,94 @@
+//! Members that come and go: what a member makes of another list.
+//!
+//! Installation decides which list counts, and how it is changed. Here the rest of the machine follows it: who is pinged and
+//! measured, who takes part in elections, among whom scores are compared. Members that do not vote (learners and observers) watch
+//! the leader like everyone, and take no part in elections; a process that is no member yet, or no more, waits to be told of
+//! a list that names it.
+
+use alloc::vec::Vec;
+
+use super::{Cause, Effect, Event, Member, Message, Phase};
+use crate::identity::MemberId;
+use crate::machine::Effects;
+use crate::pole::installation::{self, Fit, Roster};
+use crate::pole::selection;
+use crate::time::Instant;
+
+impl Member {
+    /// Who the members are, as far as this one has heard.
+    pub fn roster(&self) -> &Roster {
+        self.installation.roster()
+    }
+
+    /// Whether a quorum has the list on disk that this member, which leads, goes by: the last change will not be undone.
+    pub fn is_settled(&self) -> bool {
+        self.installation.is_settled()
+    }
+
+    /// Whether this member takes part in elections.
+    pub(super) fn is_voter(&self) -> bool {
+        self.roster().has_voter(self.config.me)
+    }
+
+    /// We go by another list from now on.
+    pub(super) fn roster_changed(
+        &mut self,
+        roster: Roster,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        let me = self.config.me;
+        self.pings.set_peers(roster.members().filter(|id| *id != me), now);
+        self.selection.set_members(roster.voters());
+        // Selection knows of voters only: one that has become a voter may be suspected already.
+        for member in self.pings.suspected().collect::<Vec<_>>() {
+            self.select(selection::Input::Suspected { member, suspected: true }, now, effects);
+        }
+        let ours = self.installation.config_id();
+        self.differing.retain(|id, (theirs, _)| roster.has(*id) && ours.fit(*theirs) == Fit::Differs);
+        self.installation.set_disputed(!self.differing.is_empty());
+        effects.push(Effect::Tell(Event::RosterChanged(roster)));
+        let is_over = match &self.phase {
+            Phase::Following(following) => !self.roster().has_voter(following.leader),
+            Phase::Awaiting { leader, .. } => !self.roster().has_voter(*leader),
+            Phase::Electing => !self.is_voter(),
+            Phase::Waiting { .. } | Phase::Claiming | Phase::Leading { .. } => false,
+        };
+        if is_over {
+            self.begin_election(Cause::Removed, now, effects);
+        }
+    }
+
+    /// Who takes no part in elections waits until a leader is heard.
+    pub(super) fn stand_by(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        self.phase = Phase::Waiting { next: now + self.config.interval };
+        self.tell_state(now, effects);
+    }
+
+    /// Sends our list to who goes by an older one, or by a newer one: it takes ours, or answers with its own.
+    pub(super) fn send_roster(&self, to: MemberId, effects: &mut Effects<Effect>) {
+        let message = Message::Installation(self.installation.our_roster());
+        effects.push(Effect::Send { to, message });
+    }
+
+    /// What a process that is no member of our list may say: by which one it goes.
+    pub(super) fn hear_stranger(
+        &mut self,
+        from: MemberId,
+        message: Message,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        match message {
+            Message::Installation(message @ installation::Message::Roster { .. }) => {
+                self.install(installation::Input::Received { from, message }, now, effects);
+            }
+            Message::Ping { config, .. } => {
+                if matches!(self.installation.config_id().fit(config), Fit::Older | Fit::Newer) {
+                    self.send_roster(from, effects);
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -208,7 +208,13 @@ fn start(guarantee: PeerGuarantee, effects: &mut Effects<Effect>) -> Member {
         .unwrap()
         .with_oracle("latency/10ms, history".parse().unwrap());
     let stored = Some(Promised::ADMITTED.into());
-    let boot = Boot { stored, is_new: false, is_changed: false, joins: false, lifetime: Incarnation::new(3) };
+    let boot = Boot {
+        stored,
+        is_new: false,
+        is_changed: false,
+        joins: false,
+        lifetime: Incarnation::new(3),
+    };
     Member::start(config, boot, Instant::ORIGIN, effects)
 }
 

@@ -116,8 +116,7 @@ where
         let boot = Boot { stored, is_new: false, is_changed: false, joins: false, lifetime };
         let mut asked = Effects::new();
         let process = start(self.id, boot, &mut asked);
-        let host =
-            Host { id: self.id, process, crashes, losses, disk, waiting: Vec::new() };
+        let host = Host { id: self.id, process, crashes, losses, disk, waiting: Vec::new() };
         host.work(tasks(self.id, asked), writes == Writes::AreInstant)
     }
 

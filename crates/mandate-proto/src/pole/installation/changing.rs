@@ -35,7 +35,8 @@
 //! that. In a group that was changed it never votes again ([`Safeguard::LostForGood`]): a leader replaces it by
 //! a member with another id, which needs a quorum of the others, and not all of them.
 //!
-//! Ids are never used again: a process that is to be added draws one.
+//! Ids are never used again: a roster knows the highest that was ever given away, and whoever is added has a higher one. So a
+//! message of a member that was removed, or of one that is replaced, can never pass for its successor's.
 
 use super::claim::Electorate;
 use super::{
@@ -51,7 +52,7 @@ use crate::time::Instant;
 pub enum Change {
     /// Adds a member, which becomes a voter once it follows.
     Add {
-        /// It has never been a member: its id was drawn.
+        /// It has never been a member: its id is above all that members have had.
         member: MemberId,
         /// Where it is.
         contact: Contact,
@@ -60,7 +61,7 @@ pub enum Change {
     },
     /// Adds a member that never votes.
     Observe {
-        /// It has never been a member: its id was drawn.
+        /// It has never been a member: its id is above all that members have had.
         member: MemberId,
         /// Where it is.
         contact: Contact,
@@ -105,6 +106,9 @@ pub enum NoChange {
     /// It is one already.
     #[error("that is a member of the group already")]
     Known,
+    /// A member that was removed had that id.
+    #[error("a member has had that id before, or a higher one: give it the next one")]
+    UsedBefore,
     /// Another member has that name.
     #[error("another member of the group has that name")]
     NameTaken,
@@ -124,7 +128,9 @@ pub enum NoChange {
     #[error("that member does not follow the leader yet")]
     NotFollowing,
     /// Too few of the new list follow.
-    #[error("too few of the members that would be left follow the leader: it would lose its quorum")]
+    #[error(
+        "too few of the members that would be left follow the leader: it would lose its quorum"
+    )]
     NoQuorum,
     /// A group can only be so large.
     #[error("a group has at most {MAX_MEMBERS} members")]
@@ -157,7 +163,7 @@ impl Installation {
     ) {
         let is_plausible = roster.id().term.is_plausible_after(self.highest())
             && roster.entries().len() <= MAX_MEMBERS
-            && roster.entries().is_sorted_by(|a, b| a.id < b.id);
+            && roster.is_sound();
         if !is_plausible {
             return;
         }
@@ -323,7 +329,7 @@ impl Installation {
                 }
             }
         }
-        let roster = Roster::new(self.roster.id(), entries);
+        let roster = self.roster.with_entries(entries);
         if self.has_quorum_of(&roster, now) { Ok(roster) } else { Err(NoChange::NoQuorum) }
     }
 
@@ -336,6 +342,9 @@ impl Installation {
         let others = || self.roster.entries().iter().filter(|entry| Some(entry.id) != replaces);
         if self.roster.has(member) {
             return Err(NoChange::Known);
+        }
+        if member <= self.roster.last_id() {
+            return Err(NoChange::UsedBefore);
         }
         if contact.name.len() > MAX_NAME || contact.address.len() > MAX_ADDRESS {
             return Err(NoChange::TooLong);

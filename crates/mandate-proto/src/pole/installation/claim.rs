@@ -114,7 +114,11 @@ impl Claim {
     /// Until when a quorum of a roster is bound, of which this member is one, where each grants `sure` from when we
     /// sent what it answered. Our own promise binds for as long as we claim; where it is all that there is, it counts from
     /// the last claim, too, since what acts on it may outlive us, and our next incarnation waits for a lease.
-    pub(super) fn bound_until(&self, electorate: Electorate<'_>, sure: Duration) -> Option<Instant> {
+    pub(super) fn bound_until(
+        &self,
+        electorate: Electorate<'_>,
+        sure: Duration,
+    ) -> Option<Instant> {
         let others = electorate.quorum() - 1;
         let Some(last) = others.checked_sub(1) else {
             return self.sends.back().map(|(_, sent)| *sent + sure);

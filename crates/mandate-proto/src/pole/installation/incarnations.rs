@@ -49,7 +49,8 @@ fn a_leader_that_ended_in_good_order_does_not_wait() {
     let effects = group.tell(1, Input::Stop, at(5));
     let release =
         effects.iter().position(|e| matches!(e, Effect::Broadcast(Message::Release { .. })));
-    let written = effects.iter().position(|e| matches!(e, Effect::Persist(p) if p.promised.released));
+    let written =
+        effects.iter().position(|e| matches!(e, Effect::Persist(p) if p.promised.released));
     assert!(release < written && release.is_some(), "nobody waits for the write: {effects:?}");
     assert_eq!(group.holds(1, at(6)), None);
     group.restart(1, at(10));
@@ -65,7 +66,13 @@ fn another_incarnation_of_a_leader_is_another_claimant() {
     group.members[0] = {
         let config = group.member(1).config.clone();
         let lifetime = Incarnation::new(99);
-        let boot = Boot { stored: Some(nothing.into()), is_new: false, is_changed: false, joins: false, lifetime };
+        let boot = Boot {
+            stored: Some(nothing.into()),
+            is_new: false,
+            is_changed: false,
+            joins: false,
+            lifetime,
+        };
         Installation::start(config, boot, at(10), &mut Effects::new())
     };
     let claim = group.claim(1, 2, at(11));

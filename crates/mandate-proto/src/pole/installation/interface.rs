@@ -182,7 +182,9 @@ impl fmt::Display for NoVote {
                 write!(f, "no vote: other members, or another guarantee, are configured at {who}")
             }
             WhyNoVote::Joining => write!(f, "no vote yet: waiting to be added to the group"),
-            WhyNoVote::Learning => write!(f, "no vote yet: waiting to follow the leader that has added it"),
+            WhyNoVote::Learning => {
+                write!(f, "no vote yet: waiting to follow the leader that has added it")
+            }
             WhyNoVote::Observing => write!(f, "no vote: it observes"),
             WhyNoVote::NotAMember => write!(f, "no vote: this is not one of the group's members"),
             WhyNoVote::Outdated => write!(

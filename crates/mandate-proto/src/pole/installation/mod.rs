@@ -145,12 +145,7 @@ pub struct Installation {
 impl Installation {
     /// Starts a member. One that is new writes that down first: the next time, an empty disk means
     /// that it was lost.
-    pub fn start(
-        config: Config,
-        boot: Boot,
-        now: Instant,
-        effects: &mut Effects<Effect>,
-    ) -> Self {
+    pub fn start(config: Config, boot: Boot, now: Instant, effects: &mut Effects<Effect>) -> Self {
         let roster = boot.roster(&config);
         let config_id = ConfigId::of_roster(&roster, config.guarantee);
         let is_added = roster.id() != RosterId::SEED;

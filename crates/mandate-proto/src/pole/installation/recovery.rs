@@ -53,8 +53,8 @@ use alloc::collections::BTreeMap;
 use core::time::Duration;
 
 use super::{
-    ConfigId, Effect, Event, Installation, MAX_LEASE, Message, Promised, Reason, Roster,
-    Safeguard, WhyNoVote,
+    ConfigId, Effect, Event, Installation, MAX_LEASE, Message, Promised, Reason, Roster, Safeguard,
+    WhyNoVote,
 };
 use crate::identity::{Incarnation, MemberId, Term};
 use crate::machine::Effects;

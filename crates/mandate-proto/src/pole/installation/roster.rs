@@ -113,13 +113,16 @@ impl Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Roster {
     id: RosterId,
+    /// The highest id that a member ever had: ids are never used again.
+    last_id: MemberId,
     /// In order of ids, each of them once.
     entries: Vec<Entry>,
 }
 
 impl Roster {
     /// Of a process that knows of no group yet.
-    pub const NONE: Roster = Roster { id: RosterId::NONE, entries: Vec::new() };
+    pub const NONE: Roster =
+        Roster { id: RosterId::NONE, last_id: MemberId::new(0), entries: Vec::new() };
 
     /// The list in the configuration files: all of them vote.
     pub fn seed(members: impl IntoIterator<Item = MemberId>) -> Self {
@@ -131,7 +134,8 @@ impl Roster {
         let mut entries: Vec<_> = entries.into_iter().collect();
         entries.sort_by_key(|entry| entry.id);
         entries.dedup_by_key(|entry| entry.id);
-        Roster { id, entries }
+        let last_id = entries.last().map_or(MemberId::new(0), |entry| entry.id);
+        Roster { id, last_id, entries }
     }
 
     /// Its number.
@@ -139,9 +143,26 @@ impl Roster {
         self.id
     }
 
+    /// The highest id that a member has, or had: whoever is added has a higher one.
+    pub fn last_id(&self) -> MemberId {
+        self.last_id
+    }
+
     /// The same list under another number.
     pub(super) fn numbered(&self, id: RosterId) -> Self {
-        Roster { id, entries: self.entries.clone() }
+        Roster { id, ..self.clone() }
+    }
+
+    /// A list with these lines instead, whose members have had ids before.
+    pub(super) fn with_entries(&self, entries: Vec<Entry>) -> Self {
+        let changed = Roster::new(self.id, entries);
+        Roster { last_id: changed.last_id.max(self.last_id), ..changed }
+    }
+
+    /// Whether a member can have made it: lines in order, and no id above the highest.
+    pub(super) fn is_sound(&self) -> bool {
+        self.entries.is_sorted_by(|a, b| a.id < b.id)
+            && self.entries.last().is_none_or(|entry| entry.id <= self.last_id)
     }
 
     /// The same list, with places for those of which none is known.

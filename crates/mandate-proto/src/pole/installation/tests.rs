@@ -202,7 +202,8 @@ fn a_new_member_writes_down_that_it_exists() {
 }
 
 fn without_disk(me: u32) -> (Installation, Vec<Effect>) {
-    let boot = Boot { stored: None, is_new: false, is_changed: false, joins: false, lifetime: LIFE };
+    let boot =
+        Boot { stored: None, is_new: false, is_changed: false, joins: false, lifetime: LIFE };
     let mut effects = Effects::new();
     let member = Installation::start(config(me, LEASED), boot, at(0), &mut effects);
     (member, effects.drain().collect())
@@ -400,7 +401,11 @@ fn a_claim_is_given_up_at_once_when_so_many_have_promised_its_term_to_another_th
     let mut member = start(1, LEASED);
     claim(&mut member, at(0));
     let refused = Message::Refuse { term: TERM, promised: TERM };
-    assert_eq!(hear(&mut member, 2, refused.clone(), at(1)), [], "with the third there is a quorum");
+    assert_eq!(
+        hear(&mut member, 2, refused.clone(), at(1)),
+        [],
+        "with the third there is a quorum"
+    );
     assert_eq!(hear(&mut member, 2, refused.clone(), at(2)), [], "one member counts once");
     // Who is bound but has promised a lower term may promise this one later.
     let bound = Message::Refuse { term: TERM, promised: Term::NONE };
@@ -424,15 +429,17 @@ fn a_promise_binds_for_as_long_as_the_leader_relies_on_it() {
     let effects = hear(&mut member, 1, claim_of(TERM), at(0));
     assert_eq!(
         effects[0],
-        Effect::Persist(Promised {
-            term: TERM,
-            to: Some(p(1)),
-            life: LIFE,
-            lease: LEASE,
-            recovered: false,
-            released: false,
-        }
-        .into())
+        Effect::Persist(
+            Promised {
+                term: TERM,
+                to: Some(p(1)),
+                life: LIFE,
+                lease: LEASE,
+                recovered: false,
+                released: false,
+            }
+            .into()
+        )
     );
     let higher = Message::Claim { term: Term::new(2), id: id(1), lease: LEASE / 10, freed: None };
     assert_eq!(hear(&mut member, 3, higher, at(999)).len(), 1, "refused");

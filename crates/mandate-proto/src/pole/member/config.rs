@@ -9,7 +9,9 @@ use crate::detector::configurator::{Bounds, InvalidRequest, Plan};
 use crate::detector::planner::Wanted;
 use crate::identity::MemberId;
 use crate::oracle::{Oracle, Preference};
-use crate::pole::installation::{self, ConfigId, Contact, MAX_LEASE, MAX_MEMBERS, PeerGuarantee, Safeguard};
+use crate::pole::installation::{
+    self, ConfigId, Contact, MAX_LEASE, MAX_MEMBERS, PeerGuarantee, Safeguard,
+};
 use crate::pole::selection::{self, Rules};
 use crate::value::Value;
 

@@ -45,7 +45,8 @@ impl Member {
             self.select(selection::Input::Suspected { member, suspected: true }, now, effects);
         }
         let ours = self.installation.config_id();
-        self.differing.retain(|id, (theirs, _)| roster.has(*id) && ours.fit(*theirs) == Fit::Differs);
+        self.differing
+            .retain(|id, (theirs, _)| roster.has(*id) && ours.fit(*theirs) == Fit::Differs);
         self.installation.set_disputed(!self.differing.is_empty());
         effects.push(Effect::Tell(Event::RosterChanged(roster)));
         let is_over = match &self.phase {

@@ -43,7 +43,8 @@ impl Subject {
     fn start(config: Config, stored: Option<Promised>, is_new: bool) -> Self {
         let mut effects = Effects::new();
         let stored = stored.map(Into::into);
-        let boot = Boot { stored, is_new, is_changed: false, joins: false, lifetime: Incarnation::new(4) };
+        let boot =
+            Boot { stored, is_new, is_changed: false, joins: false, lifetime: Incarnation::new(4) };
         let member = Member::start(config, boot, at(0), &mut effects);
         Subject { member, now: at(0), effects: effects.drain().collect() }
     }
@@ -521,7 +522,8 @@ fn a_member_whose_disk_went_back_is_told_and_not_counted() {
     subject.hear(3, claim(6));
     assert_eq!(subject.sent().count(), 0, "its claims are not promised");
     // It asks everyone, and is trusted again.
-    let ask = installation::Message::Ask { life, round: 0, config: subject.member.config.seed_id() };
+    let ask =
+        installation::Message::Ask { life, round: 0, config: subject.member.config.seed_id() };
     subject.hear(3, Message::Installation(ask));
     subject.hear(3, claim(6));
     assert_eq!(subject.sent().count(), 2);

@@ -35,13 +35,18 @@
 //! that. In a group that was changed it never votes again ([`Safeguard::LostForGood`]): a leader replaces it by
 //! a member with another id, which needs a quorum of the others, and not all of them.
 //!
+//! A member that was added and is started once more as a process that joins, on an empty disk, has forgotten what it promised under the
+//! same id. So a process that joins draws a number, keeps it on its disk and says it when it learns; it becomes a voter with that
+//! number in the roster, and one that finds another number there has lost its disk ([`Safeguard::SameDisk`]).
+//!
 //! Ids are never used again: a roster knows the highest that was ever given away, and whoever is added has a higher one. So a
 //! message of a member that was removed, or of one that is replaced, can never pass for its successor's.
 
 use super::claim::Electorate;
+use super::recovery::Recovery;
 use super::{
     ConfigId, Contact, Effect, Entry, Event, Fit, Installation, MAX_ADDRESS, MAX_MEMBERS, MAX_NAME,
-    Message, Part, PeerGuarantee, Reason, Roster, RosterId, Safeguard,
+    Message, Part, PeerGuarantee, Reason, Roster, RosterId, Safeguard, WhyNoVote,
 };
 use crate::identity::{MemberId, Term};
 use crate::machine::Effects;
@@ -195,11 +200,23 @@ impl Installation {
         if let Some(claim) = &mut self.claim {
             claim.roster_changed();
         }
+        self.look_for_own_disk(now);
         // Without a vote there is nothing on disk to go with it: a list beside no promise would pass for a member's whole disk.
         if self.recovery.is_none() {
             self.persist(now, effects);
         }
         effects.push(Effect::Tell(Event::RosterChanged { roster: self.roster.clone() }));
+    }
+
+    /// A voter that was added has the disk that it had then, or it has forgotten what it promised: it was started as a
+    /// process that joins once more.
+    fn look_for_own_disk(&mut self, now: Instant) {
+        let entry = self.roster.entry(self.config.me);
+        let Some(Part::Voter { joined, .. }) = entry.map(|entry| entry.part) else { return };
+        let is_other = joined != self.joined && self.config.keeps(Safeguard::SameDisk);
+        if is_other && self.recovery.is_none() {
+            self.recovery = Some(Recovery::new(WhyNoVote::Lost, self.incarnation, 0, now));
+        }
     }
 
     /// We hold a term since now: in a group that was changed before, the roster is made ours.
@@ -298,17 +315,15 @@ impl Installation {
                 entries.push(Entry { id: member, part: Part::Observer, contact: contact.clone() });
             }
             Change::Promote { .. } => {
-                let follows = |claim: &super::Claim| claim.is_followed_by(member);
                 let replaces = match entry.ok_or(NoChange::Unknown)?.part {
                     Part::Learner { replaces } => replaces,
                     Part::Voter { .. } => return Err(NoChange::Known),
                     Part::Observer => return Err(NoChange::Unknown),
                 };
-                if !self.claim.as_ref().is_some_and(follows) {
-                    return Err(NoChange::NotFollowing);
-                }
+                let learnt = self.claim.as_ref().and_then(|claim| claim.learnt_by(member));
+                let joined = Some(learnt.ok_or(NoChange::NotFollowing)?);
                 let promoted = entries.iter_mut().filter(|entry| entry.id == member);
-                promoted.for_each(|entry| entry.part = Part::Voter { replaces });
+                promoted.for_each(|entry| entry.part = Part::Voter { replaces, joined });
             }
             Change::Remove { .. } => {
                 let is_voter = entry.ok_or(NoChange::Unknown)?.is_voter();
@@ -321,7 +336,7 @@ impl Installation {
                 entries.retain(|entry| entry.id != member);
                 for entry in &mut entries {
                     match &mut entry.part {
-                        Part::Voter { replaces } | Part::Learner { replaces } => {
+                        Part::Voter { replaces, .. } | Part::Learner { replaces } => {
                             *replaces = replaces.filter(|old| *old != member);
                         }
                         Part::Observer => {}

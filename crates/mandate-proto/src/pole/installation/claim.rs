@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{ClaimId, ConfigId, Roster};
-use crate::identity::{MemberId, Term};
+use crate::identity::{Incarnation, MemberId, Term};
 use crate::time::Instant;
 
 /// Claims of which an answer still counts. A claim is repeated at most 32 times a lease, so older
@@ -44,6 +44,8 @@ pub(super) struct Claim {
     answered: BTreeMap<MemberId, Instant>,
     /// Those that have promised by the roster that we go by now, and so have it on disk.
     follows: BTreeSet<MemberId>,
+    /// In which incarnation members joined that learn, as they have said.
+    joined: BTreeMap<MemberId, Incarnation>,
     /// Those that have promised this term to another.
     refused: BTreeSet<MemberId>,
     /// When to claim again.
@@ -60,6 +62,7 @@ impl Claim {
             sends: VecDeque::new(),
             answered: BTreeMap::new(),
             follows: BTreeSet::new(),
+            joined: BTreeMap::new(),
             refused: BTreeSet::new(),
             next: now,
         }
@@ -88,6 +91,16 @@ impl Claim {
     /// The roster has changed: nobody has promised by the new one yet.
     pub(super) fn roster_changed(&mut self) {
         self.follows.clear();
+    }
+
+    /// A member that learns has answered: it joined in that incarnation.
+    pub(super) fn learns(&mut self, from: MemberId, joined: Incarnation) {
+        self.joined.insert(from, joined);
+    }
+
+    /// In which incarnation a member joined that follows by the present roster.
+    pub(super) fn learnt_by(&self, member: MemberId) -> Option<Incarnation> {
+        self.joined.get(&member).copied().filter(|_| self.is_followed_by(member))
     }
 
     /// Whether a member has promised by the present roster.

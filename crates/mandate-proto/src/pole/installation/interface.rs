@@ -125,6 +125,8 @@ pub enum Safeguard {
     OnlyVoters,
     /// In a group that was changed a member that has lost its disk never votes again under its id.
     LostForGood,
+    /// A member that was added votes only with the disk that it joined with.
+    SameDisk,
 }
 
 /// Why a member has no vote, and whose answers would give it one.
@@ -237,11 +239,14 @@ pub struct Stored {
     /// Who the members are, in a group that was changed since it was set up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub roster: Option<Roster>,
+    /// The incarnation in which it joined a group that was there before it: drawn once, and not known after the loss of the disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joined: Option<Incarnation>,
 }
 
 impl From<Promised> for Stored {
     fn from(promised: Promised) -> Self {
-        Stored { promised, roster: None }
+        Stored { promised, roster: None, joined: None }
     }
 }
 
@@ -329,6 +334,15 @@ pub enum Message {
         term: Term,
         /// Of the claim.
         id: ClaimId,
+    },
+    /// The same of a member that does not vote: it binds its sender and counts for nothing, until the leader makes it a voter.
+    Follow {
+        /// The term.
+        term: Term,
+        /// Of the claim.
+        id: ClaimId,
+        /// The incarnation in which the sender joined.
+        joined: Incarnation,
     },
     /// Not promised.
     Refuse {

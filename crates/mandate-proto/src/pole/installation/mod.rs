@@ -140,6 +140,8 @@ pub struct Installation {
     patience: Patience,
     /// How often this incarnation has begun to recover.
     recoveries: u32,
+    /// The incarnation in which this member joined, if it was added to the group.
+    joined: Option<Incarnation>,
 }
 
 impl Installation {
@@ -149,6 +151,10 @@ impl Installation {
         let roster = boot.roster(&config);
         let config_id = ConfigId::of_roster(&roster, config.guarantee);
         let is_added = roster.id() != RosterId::SEED;
+        let joined = match &boot.stored {
+            Some(stored) => stored.joined,
+            None => boot.joins.then_some(boot.lifetime),
+        };
         let stored = boot.stored.map(|stored| stored.promised);
         let promised = match stored {
             Some(stored) => stored,
@@ -188,6 +194,7 @@ impl Installation {
             is_disputed: false,
             patience: Patience::default(),
             recoveries: 0,
+            joined,
             config,
         };
         if stored.is_none() && (boot.is_new && !boot.is_changed || boot.joins) {
@@ -381,7 +388,8 @@ impl Installation {
     fn persist(&mut self, now: Instant, effects: &mut Effects<Effect>) {
         self.patience.writes(now);
         let roster = (self.roster.id() != RosterId::SEED).then(|| self.roster.clone());
-        effects.push(Effect::Persist(Stored { promised: self.promised, roster }));
+        let (promised, joined) = (self.promised, self.joined);
+        effects.push(Effect::Persist(Stored { promised, roster, joined }));
     }
 
     /// Promises, durably before anything that follows in the effects; for as long as the other
@@ -429,9 +437,27 @@ impl Installation {
         let was_recovered = self.promised.recovered;
         self.lose(Reason::Superseded, effects);
         self.promise(term, (from, id.life), lease, now, effects);
-        effects.push(Effect::Send { to: from, message: Message::Promise { term, id } });
+        let message = match self.joined.filter(|_| !self.roster.has_voter(self.config.me)) {
+            Some(joined) => Message::Follow { term, id, joined },
+            None => Message::Promise { term, id },
+        };
+        effects.push(Effect::Send { to: from, message });
         if !renews || was_recovered {
             effects.push(Effect::Tell(Event::Promised { to: from, term }));
+        }
+    }
+
+    fn receive_promise(
+        &mut self,
+        from: MemberId,
+        (term, id): (Term, ClaimId),
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        let claim = self.claim.as_mut().filter(|claim| claim.term == term);
+        if claim.is_some_and(|claim| claim.answer(from, id, self.config_id)) {
+            self.check_held(now, effects);
+            self.go_on_changing(now, effects);
         }
     }
 
@@ -624,12 +650,12 @@ impl Installation {
                 self.highest = self.highest.max(term);
                 self.receive_claim(from, (term, id, lease), now, effects);
             }
-            Message::Promise { term, id } => {
-                let claim = self.claim.as_mut().filter(|claim| claim.term == term);
-                if claim.is_some_and(|claim| claim.answer(from, id, self.config_id)) {
-                    self.check_held(now, effects);
-                    self.go_on_changing(now, effects);
+            Message::Promise { term, id } => self.receive_promise(from, (term, id), now, effects),
+            Message::Follow { term, id, joined } => {
+                if let Some(claim) = self.claim.as_mut().filter(|claim| claim.term == term) {
+                    claim.learns(from, joined);
                 }
+                self.receive_promise(from, (term, id), now, effects);
             }
             Message::Refuse { term, promised } if promised.is_plausible_after(self.highest()) => {
                 self.highest = self.highest.max(promised);

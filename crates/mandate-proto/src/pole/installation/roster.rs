@@ -13,7 +13,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::identity::{MemberId, Term};
+use crate::identity::{Incarnation, MemberId, Term};
 
 /// The number of a roster: the newer one has the higher.
 #[derive(
@@ -53,6 +53,8 @@ pub enum Part {
     Voter {
         /// Who leaves now that this one votes.
         replaces: Option<MemberId>,
+        /// The incarnation in which it joined, if it was added: only with the disk of that one it votes.
+        joined: Option<Incarnation>,
     },
     /// It was added, and does not count yet: the leader makes it a voter as soon as it follows.
     Learner {
@@ -92,7 +94,11 @@ pub struct Entry {
 impl Entry {
     /// A voter of whom nothing else is said.
     pub fn voter(id: MemberId) -> Self {
-        Entry { id, part: Part::Voter { replaces: None }, contact: Contact::default() }
+        Entry {
+            id,
+            part: Part::Voter { replaces: None, joined: None },
+            contact: Contact::default(),
+        }
     }
 
     /// Whether it votes.
@@ -103,7 +109,7 @@ impl Entry {
     /// Who leaves once this one votes.
     pub fn replaces(&self) -> Option<MemberId> {
         match self.part {
-            Part::Voter { replaces } | Part::Learner { replaces } => replaces,
+            Part::Voter { replaces, .. } | Part::Learner { replaces } => replaces,
             Part::Observer => None,
         }
     }

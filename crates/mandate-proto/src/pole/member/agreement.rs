@@ -84,9 +84,9 @@ impl Member {
                 false
             }
             _ if self.differing.contains_key(&from) => true,
-            Message::Installation(Said::Claim { .. } | Said::Promise { .. }) => {
-                self.pings.is_distrusted(from)
-            }
+            Message::Installation(
+                Said::Claim { .. } | Said::Promise { .. } | Said::Follow { .. },
+            ) => self.pings.is_distrusted(from),
             _ => false,
         }
     }
@@ -100,6 +100,7 @@ impl Member {
             | Message::Installation(
                 Said::Claim { term, .. }
                 | Said::Promise { term, .. }
+                | Said::Follow { term, .. }
                 | Said::Refuse { promised: term, .. },
             ) if term.is_plausible_after(highest) => self.pings.witness(from, term),
             // It says itself that it has lost its disk, or that it went back.

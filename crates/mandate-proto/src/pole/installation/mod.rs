@@ -764,6 +764,8 @@ mod first_start;
 #[cfg(test)]
 mod incarnations;
 #[cfg(test)]
+mod needed;
+#[cfg(test)]
 mod schedules;
 #[cfg(test)]
 mod tests;

@@ -162,13 +162,17 @@ impl Town {
 
     /// So much later these do what is due, and what they say to each other arrives.
     pub(super) fn pass(&mut self, pause: Duration, among: &[u32]) {
-        self.now = self.now + pause;
-        for id in among {
-            let mut effects = Effects::new();
-            self.members.get_mut(id).unwrap().handle_timeout(self.now, &mut effects);
-            self.carry_out(*id, effects);
-        }
+        self.now += pause;
+        among.iter().for_each(|id| self.due(Duration::ZERO, *id));
         self.talk(among);
+    }
+
+    /// So much later one does what is due; what it says is under way.
+    pub(super) fn due(&mut self, pause: Duration, id: u32) {
+        self.now += pause;
+        let mut effects = Effects::new();
+        self.members.get_mut(&id).unwrap().handle_timeout(self.now, &mut effects);
+        self.carry_out(id, effects);
     }
 
     /// Claims are repeated until nothing new comes of it.
@@ -454,12 +458,12 @@ fn a_leader_that_has_not_heard_of_a_newer_list_finds_no_quorum() {
     let mut town = Town::of(5, LEASED, None);
     assert!(town.claims(1, &[1, 2, 3, 4, 5]));
     // p1 is cut off; p2 leads, and removes it.
-    town.now = town.now + LEASE;
+    town.now += LEASE;
     assert!(town.claims(2, &[2, 3, 4]));
     town.changes(2, removes(1));
     town.talk(&[2, 3, 4]);
     assert!(town.is_settled(2));
-    town.now = town.now + LEASE * 2;
+    town.now += LEASE * 2;
     // By its list three of five are enough, of which p5 has not heard of the change either.
     assert_eq!(town.list(5), "p1 p2 p3 p4 p5");
     assert!(!town.claims(1, &[1, 3, 5]));
@@ -514,7 +518,7 @@ fn a_group_of_one_grows() {
             assert!(town.is_settled(1) && town.members[&id].has_vote(), "{}", town.list(1));
         }
         assert_eq!(town.list(5), "p1 p2 p3 p4 p5");
-        town.now = town.now + LEASE;
+        town.now += LEASE;
         assert_eq!(town.leads(1).is_some(), guarantee == PeerGuarantee::Fenced, "alone it is not");
         assert!(town.claims(5, &[3, 4, 5]));
         assert!(!town.claims(1, &[1, 2]));
@@ -530,7 +534,7 @@ fn a_group_shrinks_to_one() {
     town.changes(1, removes(2));
     town.talk(&[1]);
     assert!(town.is_settled(1) && town.list(1) == "p1");
-    town.now = town.now + LEASE * 2;
+    town.now += LEASE * 2;
     assert!(!town.claims(2, &[2, 3]), "p2 has the list before, and p3 was removed");
     assert!(town.claims(1, &[1]));
 }
@@ -547,4 +551,86 @@ fn a_leader_of_a_group_that_was_changed_makes_the_list_its_own_and_one_of_a_seed
     assert_eq!(own, RosterId { term: Term::new(2), version: 3 });
     assert!(town.is_settled(2));
     assert_eq!(town.list(3), "p1 p2 p3 p4");
+}
+
+/// The last claim of one that another has not heard yet.
+fn last_claim(town: &Town, from: u32, to: u32) -> Message {
+    let is_claim = |it: &Message| matches!(it, Message::Claim { .. });
+    town.letters(from, to).into_iter().rfind(is_claim).expect("a claim")
+}
+
+#[test]
+fn what_another_process_under_a_members_id_has_promised_does_not_count_for_it() {
+    let mut town = Town::of(2, LEASED, None);
+    assert!(town.claims(1, &[1, 2]));
+    town.join(3);
+    town.changes(1, adds(3));
+    town.talk(&[1, 2]);
+    // p3 promises a claim, and its answer is slow; another claim is sent meanwhile.
+    let roster = town.members[&1].our_roster();
+    town.hear(3, 1, roster);
+    town.due(LEASE / 3, 1);
+    let claim = last_claim(&town, 1, 3);
+    town.hear(3, 1, claim);
+    let follows = town.letters(3, 1).pop().unwrap();
+    let bound_from = town.now;
+    town.due(LEASE / 3, 1);
+    let Message::Claim { term, id, .. } = last_claim(&town, 1, 3) else { unreachable!() };
+    town.lose_letters();
+    town.hear(1, 3, follows);
+    assert_eq!(town.list(1), "p1 p2 p3");
+    // The list reaches both, and no claim does. The other claim was answered by another process that joins as p3.
+    let roster = town.members[&1].our_roster();
+    town.hear(2, 1, roster.clone());
+    town.hear(3, 1, roster);
+    town.hear(1, 3, Message::Follow { term, id, joined: Incarnation::new(99) });
+    town.now = bound_from + LEASE;
+    assert!(town.claims(2, &[2, 3]));
+    assert_eq!(town.leads(1), None, "p3 is bound to p1 no more");
+}
+
+#[test]
+fn lists_that_nobody_can_have_made_are_not_taken() {
+    let mut town = Town::fenced(3, None);
+    let number = |version| RosterId { term: Term::new(1), version };
+    let nobody = Roster::new(number(2), [Entry { part: Part::Observer, ..Entry::voter(p(1)) }]);
+    let late = Roster::new(number(u64::MAX), [1, 2, 3, 4].map(|id| Entry::voter(p(id))));
+    let early =
+        Roster::new(RosterId { term: Term::new(u64::MAX), version: 2 }, late.entries().to_vec());
+    for roster in [nobody, late, early] {
+        let config = ConfigId::of_roster(&roster, PeerGuarantee::Fenced);
+        town.hear(1, 2, Message::Roster { roster, config });
+        assert_eq!(town.members[&1].roster().id(), RosterId::SEED);
+    }
+}
+
+#[test]
+fn a_settled_list_is_not_undone_by_the_first_step_of_a_former_leader() {
+    // p1 adds p5, and nobody but these two hears that it votes.
+    let mut town = Town::fenced(4, None);
+    assert!(town.claims(1, &[1, 2, 3, 4]));
+    town.join(5);
+    town.changes(1, adds(5));
+    town.talk(&[1, 2, 3, 4]);
+    town.pass(LEASE / 5, &[1, 5]);
+    town.pass(LEASE / 5, &[1, 5]);
+    assert_eq!((town.list(5), town.list(4)), ("p1 p2 p3 p4 p5".into(), "p1 p2 p3 p4 (p5)".into()));
+    // p2 leads in between, and makes the list that it was elected by its own; nobody hears of that.
+    town.tell(2, Input::Claim { epoch: Term::new(2) });
+    for other in [3, 4] {
+        town.arrive(2, other);
+        town.arrive(other, 2);
+    }
+    assert_eq!(town.leads(2), Some(Term::new(2)));
+    town.changes(2, removes(3));
+    town.lose_letters();
+    // p1 leads again by the list with p5, and is told that it is settled. Then it is gone.
+    town.told.clear();
+    assert!(town.claims(1, &[1, 4, 5]));
+    town.go_on(&[1, 4, 5]);
+    assert!(town.told.iter().any(|(id, it)| *id == 1 && matches!(it, Event::Settled { .. })));
+    town.claims(2, &[2, 3, 4]);
+    town.go_on(&[2, 3, 4]);
+    assert!(town.leads(2).is_some());
+    assert_eq!(town.list(2), "p1 p2 p3 p4 p5");
 }

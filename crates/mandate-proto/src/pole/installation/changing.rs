@@ -48,7 +48,7 @@ use super::{
     ConfigId, Contact, Effect, Entry, Event, Fit, Installation, MAX_ADDRESS, MAX_MEMBERS, MAX_NAME,
     Message, Part, PeerGuarantee, Reason, Roster, RosterId, Safeguard, WhyNoVote,
 };
-use crate::identity::{MemberId, Term};
+use crate::identity::{Incarnation, MemberId, Term};
 use crate::machine::Effects;
 use crate::time::Instant;
 
@@ -168,7 +168,7 @@ impl Installation {
     ) {
         let is_plausible = roster.id().term.is_plausible_after(self.highest())
             && roster.entries().len() <= MAX_MEMBERS
-            && roster.is_sound();
+            && roster.is_sound_after(self.roster.id().version);
         if !is_plausible {
             return;
         }
@@ -217,6 +217,17 @@ impl Installation {
         if is_other && self.recovery.is_none() {
             self.recovery = Some(Recovery::new(WhyNoVote::Lost, self.incarnation, 0, now));
         }
+    }
+
+    /// Whether an answer of a member that does not vote is one of the disk that it votes with, if it votes by now. Two processes may
+    /// have its id for a while: one that was given up, and one that joins once more in its place.
+    pub(super) fn is_of_its_disk(&self, from: MemberId, joined: Incarnation) -> bool {
+        let part = self.roster.entry(from).map(|entry| entry.part);
+        let votes_with = match part {
+            Some(Part::Voter { joined, .. }) => joined,
+            _ => return true,
+        };
+        votes_with == Some(joined) || !self.config.keeps(Safeguard::SameDisk)
     }
 
     /// We hold a term since now: in a group that was changed before, the roster is made ours.

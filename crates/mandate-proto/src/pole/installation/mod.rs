@@ -651,7 +651,7 @@ impl Installation {
                 self.receive_claim(from, (term, id, lease), now, effects);
             }
             Message::Promise { term, id } => self.receive_promise(from, (term, id), now, effects),
-            Message::Follow { term, id, joined } => {
+            Message::Follow { term, id, joined } if self.is_of_its_disk(from, joined) => {
                 if let Some(claim) = self.claim.as_mut().filter(|claim| claim.term == term) {
                     claim.learns(from, joined);
                 }
@@ -686,6 +686,7 @@ impl Installation {
                 self.go_back(from, term, now, effects);
             }
             Message::Claim { .. }
+            | Message::Follow { .. }
             | Message::Refuse { .. }
             | Message::Release { .. }
             | Message::Behind { .. } => {}

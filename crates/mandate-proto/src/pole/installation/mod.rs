@@ -171,7 +171,9 @@ impl Installation {
             && config.keeps(Safeguard::FirstAnswers);
         let recovery = |why| Some(Recovery::new(why, boot.lifetime, 0, now));
         let recovery = match () {
-            () if boot.is_changed => Some(Recovery::of_changed(promised, boot.lifetime, now)),
+            () if boot.is_changed => {
+                Some(Recovery::of_changed((promised, stored.is_some()), boot.lifetime, now))
+            }
             () if is_lost => recovery(WhyNoVote::Lost),
             () if is_first => recovery(WhyNoVote::New),
             () => None,
@@ -264,7 +266,7 @@ impl Installation {
                 Some(Part::Observer) => WhyNoVote::Observing,
                 _ => WhyNoVote::Disputed,
             }),
-            Some(recovery) if !self.may_recover(recovery.why) => why(WhyNoVote::Outdated),
+            Some(recovery) if !self.may_recover(recovery) => why(WhyNoVote::Outdated),
             Some(recovery) => {
                 let awaits = self.others().filter(|id| !recovery.has_report_of(*id)).collect();
                 Some(NoVote { why: recovery.why, awaits })

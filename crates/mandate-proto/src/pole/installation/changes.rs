@@ -634,3 +634,40 @@ fn a_settled_list_is_not_undone_by_the_first_step_of_a_former_leader() {
     assert!(town.leads(2).is_some());
     assert_eq!(town.list(2), "p1 p2 p3 p4 p5");
 }
+
+#[test]
+fn a_member_without_a_disk_is_not_let_in_as_one_whose_list_was_edited() {
+    for has_disk in [true, false] {
+        let mut town = three_and_one(PeerGuarantee::Fenced);
+        town.changes(1, adds(4));
+        town.go_on(&[1, 2, 3, 4]);
+        let stored = town.disks.get(&3).cloned().filter(|_| has_disk);
+        let boot = town.boot(stored);
+        town.start(3, Boot { is_changed: true, is_new: !has_disk, ..boot });
+        town.go_on(&[1, 2, 3, 4]);
+        assert_eq!(town.list(3), "p1 p2 p3 p4");
+        let why = (!has_disk).then_some(WhyNoVote::Outdated);
+        assert_eq!(town.why_no_vote(3), why, "it may have forgotten a newer list");
+    }
+}
+
+#[test]
+fn a_first_member_that_was_started_as_new_and_hears_of_its_group_has_lost_its_disk() {
+    let mut town = Town::of(1, LEASED, None);
+    assert!(town.claims(1, &[1]));
+    for (id, among) in [(2, &[1, 2][..]), (3, &[1, 2, 3])] {
+        town.join(id);
+        town.changes(1, adds(id));
+        town.go_on(among);
+    }
+    assert_eq!(town.list(3), "p1 p2 p3");
+    // Its promise of this term to p2 is gone with its disk.
+    town.now += LEASE;
+    assert!(town.claims_term(2, 2, &[1, 2]));
+    let boot = town.boot(None);
+    town.start(1, Boot { is_new: true, ..boot });
+    assert!(!town.claims_term(3, 2, &[1, 3]));
+    assert_eq!(town.why_no_vote(1), Some(WhyNoVote::Outdated));
+    town.now += LEASE;
+    assert!(town.claims(3, &[2, 3]), "the others go on");
+}

@@ -191,7 +191,18 @@ impl Installation {
         self.release(Reason::Superseded, None, effects);
         self.highest = self.highest.max(roster.id().term);
         self.counts_by = None;
+        self.look_for_lost_lists(now);
         self.go_by(roster, now, effects);
+    }
+
+    /// Who was set up alone has decided the first lists itself, and has told nobody of any before it was on disk. If others have one,
+    /// that disk was lost, and the member was started as new: it led beside them, and has forgotten what it promised.
+    fn look_for_lost_lists(&mut self, now: Instant) {
+        let is_alone = self.roster.voters().eq([self.config.me]);
+        let is_lost = self.roster.id() == RosterId::SEED && is_alone && self.recovery.is_none();
+        if is_lost && self.config.keeps(Safeguard::LostForGood) {
+            self.recovery = Some(Recovery::new(WhyNoVote::Lost, self.incarnation, 0, now));
+        }
     }
 
     fn go_by(&mut self, roster: Roster, now: Instant, effects: &mut Effects<Effect>) {

@@ -266,6 +266,13 @@ impl Selection {
         self.best = self.best.filter(|best| is_member(&best.id));
     }
 
+    /// Takes no part for now, and follows nobody: what was decided before says nothing of what comes.
+    pub fn stand_by(&mut self) {
+        self.leader = None;
+        self.timers = Timers::default();
+        self.backoff = 1;
+    }
+
     /// The leader, if one was selected.
     pub fn leader(&self) -> Option<MemberId> {
         self.leader

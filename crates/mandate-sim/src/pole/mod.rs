@@ -10,6 +10,7 @@ use mandate_proto::time::Instant;
 use crate::mutant::mutants;
 use crate::subject::{self, Subject};
 
+mod changed;
 mod put_back;
 pub(crate) mod register;
 mod scenario;
@@ -25,6 +26,8 @@ pub struct MemberConfig {
     pub config: Config,
     /// What an operator makes of it, if one does.
     pub edited: Option<Config>,
+    /// Whether it is a process that is to be added to the group.
+    pub joins: bool,
     /// What its application knows when it starts.
     pub figures: Figures,
     /// A bug put in on purpose.
@@ -75,6 +78,7 @@ impl Subject for Member {
         effects: &mut Effects<Effect>,
     ) -> Self {
         let (config, mut boot) = boot.with(&setup.config, setup.edited.as_ref());
+        boot.joins = setup.joins;
         // The other mutants act where the group is set up, or in the machine.
         if setup.mutant == Some(Mutant::PromiseNotDurable) {
             boot.stored = boot.stored.map(|_| Promised::ADMITTED.into());

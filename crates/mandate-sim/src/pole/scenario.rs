@@ -15,6 +15,7 @@ use super::register::Register;
 use super::shape::{Shape, has_centre};
 use super::watch::Elections;
 use super::{MemberConfig, Mutant, put_back};
+use crate::changes::Changes;
 use crate::fault::{Fault, MemberName};
 use crate::host::member;
 use crate::installation::invariants::holders::Holders;
@@ -36,6 +37,8 @@ use crate::world::World;
 pub struct Options {
     /// A bug to put back on purpose.
     pub mutant: Option<Mutant>,
+    /// Whether members come and go.
+    pub changes: bool,
 }
 
 /// Twice what the clocks of a storm may be off, and a little.
@@ -74,8 +77,13 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     if planned {
         setting.storm *= 8;
     }
-    let mixture = Mixture::draw(seed, setting.size);
-    let mut hosts = configure(&setting, &mixture, options.mutant, &mut random);
+    let changes = options.changes.then(|| Changes::draw(seed, &mut setting));
+    let size = changes.as_ref().map_or(setting.size, |changes| changes.hosts(setting.size));
+    let mixture = match changes {
+        Some(_) => Mixture::draw(seed, size).alike(),
+        None => Mixture::draw(seed, size),
+    };
+    let mut hosts = configure(&setting, (&mixture, changes.as_ref()), options.mutant, &mut random);
     if planned {
         hosts.iter_mut().for_each(|host| host.config = kept_current(&host.config));
     }
@@ -87,7 +95,7 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     let config = hosts.iter().enumerate().filter_map(agrees);
     let config = config.max_by_key(|config| config.recovers_within(Duration::ZERO));
     let config = config.expect("a majority agrees");
-    let watch = Watch::new(Elections::new(setting.size), trace);
+    let watch = Watch::new(Elections::new(size), trace);
     let hosts = hosts.into_iter().zip(setting.clocks.iter().cloned());
     let world = World::new(seed, hosts, setting.rough, setting.machinery, watch);
     let register = Register::new(seed);
@@ -99,7 +107,9 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
         config,
         random,
         setting,
+        size,
         mixture,
+        changes,
         planned,
         holders,
         register,
@@ -113,7 +123,7 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
 /// A group: the same for all members but for what they are themselves, and for what is mixed.
 fn configure(
     setting: &Setting,
-    mixture: &Mixture,
+    (mixture, changes): (&Mixture, Option<&Changes>),
     mutant: Option<Mutant>,
     random: &mut Random,
 ) -> Vec<MemberConfig> {
@@ -145,11 +155,17 @@ fn configure(
     // At most a minority may never lead.
     let minority = (setting.size as u64).saturating_sub(1) / 2;
     let barred = if random.chance(0.2) { random.below(minority + 1) } else { 0 };
+    // The others may be removed.
+    let barred = if changes.is_some() { 0 } else { barred };
+    let size = changes.map_or(setting.size, |changes| changes.hosts(setting.size));
     let setup = |host: HostIndex, random: &mut Random| {
         let never = (host as u64) < barred;
         let rank = Preference::Rank(random.below(3) as i32);
         let config = |version| {
-            let members = mixture.members(host, version);
+            let members = match changes {
+                Some(_) => (0..setting.size).map(member).collect(),
+                None => mixture.members(host, version),
+            };
             let guarantee = mixture.guarantee((host, version), guarantee, lease, step * 5);
             Config::new(member(host), members, setting.interval, setting.detect)
                 .and_then(|config| config.with_guarantee(guarantee))
@@ -164,9 +180,10 @@ fn configure(
         let is_edited = mixture.is_edited(host) || mixture.has_two_lists();
         let edited = is_edited.then(|| config(Version::Edited));
         let config = config(Version::First);
-        MemberConfig { config, edited, figures: figures(random), mutant }
+        let joins = changes.is_some_and(|changes| changes.is_spare(host));
+        MemberConfig { config, edited, joins, figures: figures(random), mutant }
     };
-    (0..setting.size).map(|host| setup(host, random)).collect()
+    (0..size).map(|host| setup(host, random)).collect()
 }
 
 /// A plan that asks for much, so that rough links make for short intervals.
@@ -187,7 +204,11 @@ pub(super) struct Case {
     pub(super) setting: Setting,
     pub(super) config: Config,
     pub(super) random: Random,
+    /// How many hosts there are.
+    pub(super) size: usize,
     mixture: Mixture,
+    /// Who comes and goes, in runs in which members do.
+    changes: Option<Changes>,
     /// Whether plans are kept current.
     planned: bool,
     holders: Holders,
@@ -211,7 +232,7 @@ impl Case {
         }
         for number in 0..self.publishing.below(40) {
             let at = self.publishing.between(Duration::ZERO, self.setting.storm);
-            for host in 0..self.setting.size {
+            for host in 0..self.size {
                 let input = Input::Publish(values::of_host(host, number));
                 asked.push((SimTime::ZERO + at, Happening::Tell(host, input)));
             }
@@ -225,10 +246,13 @@ impl Scenario for Case {
     type Invariants = Elections;
 
     fn storm(&mut self, world: &mut Watched<'_, Self>, seed: u64) -> Storm<Input> {
-        let (size, storm) = (self.setting.size as u64, self.setting.storm);
+        let (size, storm) = (self.size as u64, self.setting.storm);
         let mut faults = storm::faults(seed, &self.setting);
         faults.extend(self.mixture.faults(seed, &self.setting));
-        let older = put_back::older_disks(seed, &self.setting);
+        let older = match self.changes {
+            Some(_) => Vec::new(),
+            None => put_back::older_disks(seed, &self.setting),
+        };
         // What is promised assumes that no disk is put back.
         world.observer.is_outside = !older.is_empty();
         faults.extend(older);
@@ -238,7 +262,7 @@ impl Scenario for Case {
             // A connection breaks when a process ends, and some notice.
             if let Fault::Crash(host) = fault {
                 let noticed = at + self.setting.calm.max_delay;
-                for other in (0..self.setting.size).filter(|other| *other != host) {
+                for other in (0..self.size).filter(|other| *other != host) {
                     if self.random.chance(0.5) {
                         let input = Input::LinkBroken { member: member(host) };
                         happenings.push((noticed, Happening::Tell(other, input)));
@@ -258,12 +282,15 @@ impl Scenario for Case {
                 _ => Input::Figures(figures(&mut self.random)),
             };
             // The leader of that moment is the one that is asked.
-            let asked = if self.random.chance(0.5) { 0..self.setting.size } else { host..host + 1 };
+            let asked = if self.random.chance(0.5) { 0..self.size } else { host..host + 1 };
             happenings.extend(asked.map(|asked| (at, Happening::Tell(asked, input.clone()))));
         }
         let count = self.random.below(4);
         happenings.extend(storm::orderly_ends(&mut self.random, &self.setting, count, Input::Stop));
         happenings.extend(self.publications());
+        if let Some(changes) = &self.changes {
+            happenings.extend(changes.happenings(Input::Change));
+        }
         Storm { happenings, leader_faults: Vec::new(), lasts: storm }
     }
 
@@ -278,22 +305,20 @@ impl Scenario for Case {
         if run.case.config.guarantee() != PeerGuarantee::Fenced {
             // Alone, a member holds once it has said so: what it promised itself is on disk by then.
             let (states, alone) =
-                (&run.world.observer.invariants.leaders.states, run.case.setting.size == 1);
+                (&run.world.observer.invariants.leaders.states, run.may_be_alone());
             let says_so = |host: HostIndex, term| states[host] == State::Leading { term };
             let until = |host, machine: &Member, now| {
                 machine.mandate(now).filter(|it| !alone || says_so(host, it.0)).and_then(|it| it.1)
             };
             run.case.holders.look(&run.world, until);
-            let holds = |host| holds(&run.world, host);
+            let holds = |host| run.holds(host);
             let orphans = run.case.holders.orphans();
-            if let Err(what) =
-                one_mandate_at_a_time::check_all(run.case.setting.size, holds, orphans)
-            {
+            if let Err(what) = one_mandate_at_a_time::check_all(run.case.size, holds, orphans) {
                 let what = format!("{what} (at {now} s)");
                 run.world.observer.fail(one_mandate_at_a_time::NAME, what);
             }
         }
-        for host in 0..run.case.setting.size {
+        for host in 0..run.case.size {
             if let State::Leading { term } = run.world.observer.invariants.leaders.states[host] {
                 run.case.register.write(host, term, now);
             }
@@ -308,7 +333,10 @@ impl Scenario for Case {
         let step = run.step();
         // Who has lost its disk asks all others; who can recover has done so by then.
         run.run_until(run.world.last_arrival() + run.case.setting.interval * 2 + step * 4);
-        let size = run.case.setting.size;
+        if run.case.changes.is_some() {
+            return run.demand_of_a_changed_group();
+        }
+        let size = run.case.size;
         let votes = |host: &HostIndex| {
             run.case.mixture.agrees(*host) && run.world.machine(*host).is_some_and(Member::has_vote)
         };
@@ -361,8 +389,26 @@ impl Run<'_, Case> {
         self.await_leader("a leader after a crash", bound);
     }
 
+    pub(super) fn has_slow_disks(&self) -> bool {
+        self.case.mixture.slow_disks.is_some()
+    }
+
+    /// Whether a member may decide alone. What it promised itself is on disk once it says that it leads.
+    fn may_be_alone(&self) -> bool {
+        self.case.size == 1 || self.case.changes.is_some()
+    }
+
+    /// Whether the mandate of the member on a host holds now, by its own clock.
+    fn holds(&self, host: HostIndex) -> bool {
+        let state = self.world.observer.invariants.leaders.states[host];
+        let says_so = |term| !self.case.changes.is_some() || state == State::Leading { term };
+        let machine = self.world.machine(host);
+        let mandate = machine.and_then(|machine| machine.mandate(self.world.local_time(host)));
+        mandate.is_some_and(|(term, _)| says_so(term))
+    }
+
     /// Within how long there is a leader after the storm.
-    fn recovery(&self) -> Duration {
+    pub(super) fn recovery(&self) -> Duration {
         let bound = self.case.config.recovers_within(self.quick_step()).mul_f64(1.01);
         bound + self.slow_writes()
     }
@@ -392,16 +438,16 @@ impl Run<'_, Case> {
             machine.is_some_and(|machine| machine.config().preference() != Preference::Never)
         };
         let centres = voters.iter().copied().filter(may_lead);
-        has_centre(self.case.setting.size, centres, voters, cuts)
+        has_centre(self.case.size, centres, voters, cuts)
     }
 
     /// Who holds the highest term: without leases, a leader that was replaced may not know it yet.
-    fn leader(&self) -> Option<HostIndex> {
+    pub(super) fn leader(&self) -> Option<HostIndex> {
         let held = |host: HostIndex| {
             let local = self.world.local_time(host);
             Some((self.world.machine(host)?.mandate(local)?.0, host))
         };
-        (0..self.case.setting.size).filter_map(held).max().map(|(_, host)| host)
+        (0..self.case.size).filter_map(held).max().map(|(_, host)| host)
     }
 
     /// Within the bound there is a leader that stays.
@@ -440,10 +486,10 @@ impl Run<'_, Case> {
             |state: &State| matches!(state, State::Following { leader: l, .. } if *l == leader);
         let states = self.world.observer.invariants.leaders.states.iter().enumerate();
         let followers = states.filter(|(host, state)| self.world.runs(*host) && follows(state));
-        followers.count() >= self.case.setting.size / 2
+        followers.count() >= self.case.size / 2
     }
 
-    fn moves(&self) -> bool {
+    pub(super) fn moves(&self) -> bool {
         self.case.config.moves().is_some_and(|moves| !moves.shadow)
     }
 
@@ -455,7 +501,7 @@ impl Run<'_, Case> {
             State::Following { leader: followed, .. } => leader.map(member) == Some(followed),
             State::Electing => !self.world.machine(host).is_some_and(Member::has_vote),
         };
-        let mut alike = (0..self.case.setting.size).filter(|host| self.case.mixture.agrees(*host));
+        let mut alike = (0..self.case.size).filter(|host| self.case.mixture.agrees(*host));
         if !alike.all(agrees) {
             let states = self.world.observer.invariants.leaders.states.clone();
             self.world.observer.stall("agreement", format!("{leader:?} leads, and {states:?}"));
@@ -477,7 +523,7 @@ impl Run<'_, Case> {
                 run.case.mixture.agrees(*host)
                     && machine.is_some_and(|it| it.has_vote() && it.value() != Some(&value))
             };
-            (0..run.case.setting.size)
+            (0..run.case.size)
                 .find(lacks)
                 .map(|host| format!("{} shows {value:?}", MemberName(host)))
         });
@@ -491,10 +537,10 @@ impl Run<'_, Case> {
             for _ in 0..self.case.random.below(4) {
                 let at = self.world.now()
                     + self.case.random.between(Duration::ZERO, self.case.setting.detect * 7);
-                let host = self.case.random.below(self.case.setting.size as u64) as usize;
+                let host = self.case.random.below(self.case.size as u64) as usize;
                 let again = at + self.case.random.between(Duration::ZERO, self.case.setting.detect);
                 // In some runs all connections to it break at once.
-                let all = 0..self.case.setting.size;
+                let all = 0..self.case.size;
                 for host in if self.case.hints.chance(0.3) { all } else { host..host + 1 } {
                     self.world.schedule_input(at, host, Input::LinkBroken { member: leader });
                     self.world.schedule_input(again, host, Input::LinkUp { member: leader });
@@ -519,9 +565,4 @@ impl Run<'_, Case> {
             self.world.observer.stall("a broken connection is no proof", what);
         }
     }
-}
-
-fn holds(world: &Watched<'_, Case>, host: HostIndex) -> bool {
-    let local = world.local_time(host);
-    world.machine(host).is_some_and(|machine| machine.mandate(local).is_some())
 }

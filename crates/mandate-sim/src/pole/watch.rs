@@ -4,6 +4,7 @@ use mandate_proto::election::State;
 use mandate_proto::pole::member::{Event, Member};
 
 use crate::host::host_of;
+use crate::installation::invariants::changes_stay::{self, ChangesStay};
 use crate::installation::invariants::one_leader_per_term;
 use crate::installation::invariants::terms_rise::{self, TermsRise, lost_disk};
 use crate::network::HostIndex;
@@ -16,6 +17,7 @@ pub(super) struct Elections {
     pub(super) leaders: LeaderWatch,
     terms_rise: TermsRise,
     values: ValuesOfTerm,
+    pub(super) changes: ChangesStay,
     /// Who suspected whom, since this was last cleared.
     pub(super) suspicions: Vec<(HostIndex, HostIndex)>,
     /// Of whose disk another said that it went back.
@@ -28,6 +30,7 @@ impl Elections {
             leaders: LeaderWatch::new(size),
             terms_rise: TermsRise::new(size),
             values: ValuesOfTerm::default(),
+            changes: ChangesStay::default(),
             suspicions: Vec::new(),
             went_back: vec![false; size],
         }
@@ -48,14 +51,24 @@ impl Invariants<Member> for Elections {
         match what {
             Observation::Told(Event::Changed(state)) => {
                 let checked = self.changed(moment.host, *state);
-                return checked.map_err(|what| (one_leader_per_term::NAME, what));
+                checked.map_err(|what| (one_leader_per_term::NAME, what))?;
+                let State::Leading { term } = *state else { return Ok(()) };
+                let checked = self.changes.installed(moment.host, term);
+                return checked.map_err(|what| (changes_stay::NAME, what));
             }
+            Observation::Told(Event::RosterChanged(roster)) => {
+                let checked = self.changes.changed(moment.host, roster);
+                return checked.map_err(|what| (changes_stay::NAME, what));
+            }
+            // A list is settled under the leader's own term.
+            Observation::Told(Event::Settled(roster)) => self.changes.settled(roster.term, *roster),
             Observation::Told(Event::Published { leader, term, value }) => {
                 let checked = self.values.check(moment.host, (host_of(*leader), *term), value);
                 return checked.map_err(|what| (values::NAME, what));
             }
             Observation::Started(boot) => {
                 self.leaders.start(moment.host);
+                self.changes.started(moment.host, boot.stored.as_ref());
                 // Without its disk a member names whom it hears, and writes nothing of that (seed 60025887).
                 if boot.stored.is_none() && moment.host < self.leaders.states.len() {
                     self.leaders.forget(moment.host);

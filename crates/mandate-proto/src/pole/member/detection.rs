@@ -194,13 +194,14 @@ impl Member {
         }
     }
 
-    /// A leader that does not hear a quorum gives up. With leases, their end says it better. One that has just been installed has heard a
-    /// quorum, by promises: members whose disks are slow answer pings only after that (seed 60102512).
+    /// A leader that does not hear a quorum gives up. With leases, their end says it better. One that has just been installed, or has
+    /// changed the list, has heard a quorum, by promises: members whose disks are slow answer pings only after that (seed 60102512),
+    /// and those that were made voters may not have been asked yet.
     pub(super) fn check_cut_off(&mut self, now: Instant, effects: &mut Effects<Effect>) {
         let heard = self.pings.answering() + 1;
         let fenced = self.config.guarantee == PeerGuarantee::Fenced;
         let cut_off = heard < self.roster().quorum() && self.config.rules.hear_quorum;
-        let is_new = now < self.installed + self.config.answers_within();
+        let is_new = now < self.promised_at + self.config.answers_within();
         if matches!(self.phase, Phase::Leading { .. }) && fenced && cut_off && !is_new {
             self.draft(Cause::CutOff, now);
             self.install(installation::Input::Resign, now, effects);

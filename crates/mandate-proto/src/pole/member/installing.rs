@@ -105,7 +105,7 @@ impl Member {
     /// We hold a term.
     pub(super) fn lead(&mut self, term: Term, now: Instant, effects: &mut Effects<Effect>) {
         self.phase = Phase::Leading { term };
-        self.installed = now;
+        self.promised_at = now;
         self.settled(self.config.me, term, now, effects);
         self.schedule.begin(now);
         if let Some(mover) = &mut self.mover {

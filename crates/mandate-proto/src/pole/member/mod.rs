@@ -122,8 +122,8 @@ pub struct Member {
     figures: Figures,
     phase: Phase,
     started: Instant,
-    /// When it last became the leader.
-    installed: Instant,
+    /// When a quorum was heard last by promises: this member was installed, or it changed the list.
+    promised_at: Instant,
     selection: Selection,
     installation: Installation,
     pings: Pings,
@@ -186,7 +186,7 @@ impl Member {
             figures: Figures::default(),
             phase: Phase::Waiting { next: now + config.interval },
             started: now,
-            installed: now,
+            promised_at: now,
             selection,
             installation,
             pings,

@@ -44,6 +44,7 @@ impl Member {
         for member in self.pings.suspected().collect::<Vec<_>>() {
             self.select(selection::Input::Suspected { member, suspected: true }, now, effects);
         }
+        self.promised_at = now;
         let ours = self.installation.config_id();
         self.differing
             .retain(|id, (theirs, _)| roster.has(*id) && ours.fit(*theirs) == Fit::Differs);
@@ -62,6 +63,7 @@ impl Member {
 
     /// Who takes no part in elections waits until a leader is heard.
     pub(super) fn stand_by(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        self.selection.stand_by();
         self.phase = Phase::Waiting { next: now + self.config.interval };
         self.tell_state(now, effects);
     }

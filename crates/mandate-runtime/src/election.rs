@@ -12,7 +12,7 @@ use mandate_proto::machine::Effects;
 use mandate_proto::nfd_l;
 use mandate_proto::nfd_l::NfdL;
 use mandate_proto::oracle::View;
-use mandate_proto::pole::installation::{self, NoVote};
+use mandate_proto::pole::installation::{self, Change, NoChange, NoVote, Roster};
 use mandate_proto::pole::member::{self, Member};
 use mandate_proto::score::Score;
 use mandate_proto::time::WallTime;
@@ -53,6 +53,10 @@ pub enum Start {
     /// group. It has no vote until all others of the new list have told it what they promised. Also if the list is the one on
     /// its disk: it may have been another in between, while this member was left out, and then the others know higher terms.
     Changed,
+    /// It is to be added to a group that runs: nobody has ever had its id. With an empty disk it waits for a leader to add it
+    /// ([`Election::change_members`]), whatever list it is configured with; with a state it is started as with
+    /// [`Start::Stored`], so that whatever starts it need not be changed afterwards.
+    Join,
 }
 
 /// How a member is set up.
@@ -137,6 +141,24 @@ pub enum LeadError {
     },
     /// The member was shut down.
     #[error("this member was shut down")]
+    Stopped,
+}
+
+/// Why a change of members did not come to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChangeError {
+    /// It was not made, and never will be.
+    #[error(transparent)]
+    Refused(#[from] NoChange),
+    /// Leadership was lost after it was begun: the next leader goes on with it, or never hears of it. Ask that one who the
+    /// members are before trying again.
+    #[error(
+        "leadership was lost before a quorum had the change on disk: look at the members that the next leader goes by"
+    )]
+    LeadershipLost,
+    /// The member was shut down. As with lost leadership, it may have been made.
+    #[error("this member was shut down before a quorum had the change on disk")]
     Stopped,
 }
 
@@ -294,7 +316,7 @@ impl Election {
                     stored,
                     is_new: setup.start == Start::New,
                     is_changed: setup.start == Start::Changed,
-                    joins: false,
+                    joins: setup.start == Start::Join,
                     lifetime,
                 };
                 (durable, Booted::Pole(Box::new((config.clone(), boot))))
@@ -305,7 +327,7 @@ impl Election {
                 (durable, Booted::NfdL(Box::new((*config, boot))))
             }
         };
-        Ok(Prepared { durable, others, lease, machine })
+        Ok(Prepared { durable, me, others, lease, machine })
     }
 
     pub(crate) fn new(end: HandleEnd) -> Self {
@@ -421,6 +443,29 @@ impl Election {
         told.await.unwrap_or(Err(NoTransfer::NotLeading))
     }
 
+    /// Changes the members of the group, which this member leads, and waits until a quorum has the new list on disk: the change
+    /// will not be undone then. Returns the list that this member goes by at that moment; steps that the leader takes by itself may
+    /// be in it already.
+    ///
+    /// An added member counts as added as soon as it is on the list, as a learner: it becomes a voter, and takes the place of the
+    /// one that it replaces, once it follows. To wait for that, watch [`members`](Election::members). It is done by the leader,
+    /// and by the next one if leadership moves.
+    ///
+    /// It takes a round trip to a quorum and its writes; two if this is the first change of this leader. Nothing bounds
+    /// it if no quorum answers and leaders have no leases. Dropping this future does not take the change back.
+    pub async fn change_members(&self, change: Change) -> Result<Roster, ChangeError> {
+        let (done, told) = oneshot::channel();
+        let _ = self.end.commands.send(Command::Change { change, done }).await;
+        told.await.unwrap_or(Err(ChangeError::Stopped))
+    }
+
+    /// The list of members that this member goes by, to watch: who votes, who learns, who observes, and where they are. In a group
+    /// that was never changed it says nothing of where. [`Roster::NONE`] while it waits to be added to a group; `None` where the engine
+    /// keeps no list.
+    pub fn members(&self) -> watch::Receiver<Option<Roster>> {
+        self.end.members.clone()
+    }
+
     /// Publishes a value with the term that this member holds now: everyone sees it with the leader, and it ends with the
     /// term. Refused if this member does not lead. When this returns, the value is on its way to the others.
     pub async fn publish(&self, value: Value) -> Result<(), NoPublish> {
@@ -479,6 +524,7 @@ impl Election {
 #[derive(Debug)]
 pub struct Prepared {
     durable: Arc<DurableFile>,
+    me: MemberId,
     others: Vec<MemberId>,
     lease: Option<Duration>,
     machine: Booted,
@@ -503,16 +549,17 @@ impl Prepared {
         transport: Arc<dyn Transport>,
         inbound: mpsc::Receiver<Inbound>,
     ) -> Election {
-        let Prepared { durable, others, lease, machine } = self;
-        let (mut election, side) = EngineSide::open(lease);
+        let Prepared { durable, me, others, lease, machine } = self;
+        let (mut election, mut side) = EngineSide::open(lease);
         election.durable = Arc::downgrade(&durable);
         let now = side.now();
-        let backend = PeerBackend::new(durable, transport, others, inbound, now);
+        let backend = PeerBackend::new(durable, transport, (me, others), inbound, now);
         match machine {
             Booted::Pole(booted) => {
                 let (config, boot) = *booted;
                 let mut effects = Effects::new();
                 let machine = Member::start(config, boot, now, &mut effects);
+                side.go_by(machine.roster().clone());
                 tokio::spawn(Driver::new(machine, effects, side, backend).run());
             }
             Booted::NfdL(booted) => {

@@ -36,7 +36,8 @@ pub mod resigner;
 pub mod transport;
 
 pub use election::{
-    Election, ElectionState, LeadError, Observer, Prepared, Setup, Start, StartError, Status,
+    ChangeError, Election, ElectionState, LeadError, Observer, Prepared, Setup, Start, StartError,
+    Status,
 };
 pub use engine_side::EngineSide;
 pub use event::Event;

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use mandate_proto::election::NoTransfer;
 use mandate_proto::identity::MemberId;
-use mandate_proto::pole::installation::PeerGuarantee;
+use mandate_proto::pole::installation::{Change, Contact, NoChange, PeerGuarantee, RosterId};
 use mandate_proto::pole::member::{Cause, Config, Handover};
 use mandate_proto::value::{NoPublish, Value};
 use mandate_runtime::durable::DurableError;
 use mandate_runtime::transport::{Delivery, Inbound, Transport};
 use mandate_runtime::{
-    Election, ElectionState, Event, LeadError, Mandate, Protocol, Setup, Start, StartError, Status,
+    ChangeError, Election, ElectionState, Event, LeadError, Mandate, Protocol, Setup, Start,
+    StartError, Status,
 };
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -415,6 +416,9 @@ mod overlap {
         assert_eq!(mandate.term().get(), 0);
         let refused = group.members[&leader].transfer(p(leader % 3 + 1)).await;
         assert_eq!(refused, Err(NoTransfer::Unsupported));
+        let refused = group.members[&leader].change_members(add(4)).await;
+        assert_eq!(refused, Err(ChangeError::Refused(NoChange::Unsupported)));
+        assert_eq!(*group.members[&leader].members().borrow(), None);
         assert!(mandate.check());
         let began = Instant::now();
         group.members[&leader].resign().await;
@@ -432,6 +436,69 @@ mod overlap {
         let service = status.detection.expect("it watches").service;
         assert!(service.detections.count + service.mistakes.count >= 1);
     }
+}
+
+fn add(id: u32) -> Change {
+    let contact = Contact { name: format!("m{id}"), address: format!("m{id}:7") };
+    Change::Add { member: p(id), contact, replaces: None }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_are_changed_by_the_leader_and_everyone_can_see_them() {
+    let mut group = Group::start(3, LEASED).await;
+    let (leader, mandate) = group.leader().await;
+    let (first, other) = (group.members[&leader].clone(), group.other_than(leader));
+    group.follows(other, leader).await;
+    assert_eq!(first.members().borrow().as_ref().unwrap().id(), RosterId::SEED);
+    let refused = group.members[&other].change_members(add(4)).await;
+    assert_eq!(refused, Err(ChangeError::Refused(NoChange::NotLeading)));
+    let own = first.change_members(Change::Remove { member: p(leader) }).await;
+    assert_eq!(own, Err(ChangeError::Refused(NoChange::Leads)));
+    // It is on the list whether it runs or not, and votes once it does.
+    let settled = timeout(PATIENCE, first.change_members(add(4))).await.unwrap().unwrap();
+    assert!(settled.has(p(4)) && !settled.has_voter(p(4)), "{settled}");
+    assert_eq!(settled.id().term, mandate.term());
+    group.add(4, 4, Start::Join).unwrap();
+    for id in 1..=4 {
+        let mut members = group.members[&id].members();
+        let votes = members.wait_for(|roster| roster.as_ref().is_some_and(|it| it.has_voter(p(4))));
+        timeout(PATIENCE, votes).await.expect("everyone goes by the new list").unwrap();
+    }
+    group.follows(4, leader).await;
+    assert_eq!(group.status(4).await.has_vote, Some(true));
+    // One that follows can be removed, and knows that it was.
+    let removed = timeout(PATIENCE, async {
+        loop {
+            match first.change_members(Change::Remove { member: p(other) }).await {
+                Err(ChangeError::Refused(NoChange::UnderWay)) => tokio::task::yield_now().await,
+                done => return done,
+            }
+        }
+    });
+    let left = removed.await.unwrap().unwrap();
+    assert!(!left.has(p(other)) && left.voters().count() == 3, "{left}");
+    let mut members = group.members[&other].members();
+    let told = members.wait_for(|roster| roster.as_ref().is_some_and(|it| !it.has(p(other))));
+    timeout(PATIENCE, told).await.expect("it is told").unwrap();
+    assert!(mandate.check(), "no change has cost leadership");
+    let used = first.change_members(add(4)).await;
+    assert_eq!(used, Err(ChangeError::Refused(NoChange::Known)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_a_change_is_told_when_leadership_is_lost_or_the_member_ends() {
+    let group = Group::start(3, LEASED).await;
+    let (leader, mandate) = group.leader().await;
+    group.follows(group.other_than(leader), leader).await;
+    let first = &group.members[&leader];
+    let others = group.members.keys().filter(|id| **id != leader);
+    group.wires.cut_off.lock().unwrap().extend(others.map(|id| p(*id)));
+    // Nobody answers, so that no quorum has it before the lease ends. That of the first step is not there either.
+    let (changed, _) = tokio::join!(first.change_members(add(4)), first.lost(&mandate));
+    let lost = [ChangeError::LeadershipLost, ChangeError::Refused(NoChange::Lost)];
+    assert!(changed.as_ref().is_err_and(|error| lost.contains(error)), "{changed:?}");
+    first.shutdown().await;
+    assert_eq!(first.change_members(add(4)).await, Err(ChangeError::Stopped));
 }
 
 /// Starts a member as soon as the one before has let go of its state.

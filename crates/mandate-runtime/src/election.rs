@@ -543,6 +543,14 @@ impl Prepared {
         self.durable.disk()
     }
 
+    /// The list of members that the member goes by at first; `None` where members do not come and go.
+    pub fn roster(&self) -> Option<Roster> {
+        match &self.machine {
+            Booted::Pole(booted) => Some(booted.0.first_roster(&booted.1)),
+            Booted::NfdL(_) => None,
+        }
+    }
+
     /// Starts the member on the current tokio runtime.
     pub fn start(
         self,

@@ -7,7 +7,7 @@
 use mandate_proto::identity::MemberId;
 use quinn::{ConnectionError, ReadError, ReadExactError, VarInt, WriteError};
 
-use super::limits::MAX_FOREIGN_TEXT;
+use super::limits::{MAX_FOREIGN_TEXT, MAX_GUESTS};
 use super::name::Unnamed;
 use super::settings::Settings;
 
@@ -75,6 +75,14 @@ pub(crate) enum Refusal {
         "it is {0} by its certificate, which is not among the peers configured here; add it, or remove it there"
     )]
     UnknownMember(MemberId),
+    #[error(
+        "it is {0} by its certificate, which is not among the members as they are now; stop it, or add it to the group anew"
+    )]
+    NoMember(MemberId),
+    #[error(
+        "it is not among the members, and {MAX_GUESTS} others that are not are here already; stop those that were removed"
+    )]
+    TooManyGuests,
     #[error(
         "it is {0} by its certificate, as is this member; give every member an id and a certificate of its own"
     )]

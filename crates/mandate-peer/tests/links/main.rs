@@ -7,6 +7,7 @@ mod goodbye;
 mod group;
 mod hostile;
 mod latency;
+mod members;
 mod process;
 mod raw;
 mod refusals;

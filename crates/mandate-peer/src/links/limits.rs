@@ -6,7 +6,8 @@ use std::time::Duration;
 /// packet that QUIC guarantees (1200 bytes).
 pub const MAX_FRAME_BYTES: usize = 1024;
 
-/// No frame of a stream is longer: a value of 4 KiB that a leader publishes, and what goes with it.
+/// No frame of a stream is longer: a list of 64 members with the longest names and addresses, which is longer than any value
+/// that a leader publishes.
 pub const MAX_STREAM_FRAME_BYTES: usize = mandate_proto::wire::MAX_BYTES;
 
 /// A group's name is one label of a DNS name.
@@ -80,7 +81,7 @@ pub(crate) const MAX_GUESTS: usize = 16;
 pub(crate) const LEAVES_WITHIN: Duration = Duration::from_secs(3);
 
 /// Frames waiting for a member's stream: more than the protocol sends within the 3 s after which a silent link ends. Few of
-/// them are values; if all were, they would take a megabyte.
+/// them are values or lists of members; if all were the longest list, they would take 3.5 MiB.
 pub(crate) const QUEUE_FRAMES: usize = 256;
 
 /// Datagrams held for sending, and for reading. When full the oldest goes: a newer heartbeat says more.

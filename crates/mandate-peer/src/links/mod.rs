@@ -61,7 +61,7 @@
 //! | streams the other side may open | one in both directions (the greeting), one towards us (the frames) |
 //! | settings in the greeting | 2 KiB |
 //! | members of other lists whose settings are remembered | 64, for 30 s |
-//! | a frame | 1 KiB as a datagram, 4.25 KiB on the stream; a longer one ends the connection |
+//! | a frame | 1 KiB as a datagram, 13.8 KiB on the stream; a longer one ends the connection |
 //! | frames queued to a member | 256 on the stream, 64 KiB of datagrams |
 //! | bytes received but not yet read | 64 KiB of the stream, 64 KiB of datagrams |
 //! | events not yet taken | 1024; then datagrams are dropped, and the rest waits |

@@ -165,9 +165,15 @@ impl Roster {
         Roster { last_id: changed.last_id.max(self.last_id), ..changed }
     }
 
-    /// Whether a member can have made it: lines in order, and no id above the highest.
+    /// Whether a member can have made it: lines in order, no id above the highest, and somebody who votes; a list without
+    /// a leader's term is a seed, or none.
     pub(super) fn is_sound(&self) -> bool {
-        self.entries.is_sorted_by(|a, b| a.id < b.id)
+        let is_made = match self.id {
+            RosterId::NONE => self.entries.is_empty(),
+            id => self.voters().next().is_some() && (id == RosterId::SEED || !id.is_seed()),
+        };
+        is_made
+            && self.entries.is_sorted_by(|a, b| a.id < b.id)
             && self.entries.last().is_none_or(|entry| entry.id <= self.last_id)
     }
 

@@ -160,7 +160,8 @@ impl Member {
             return;
         }
         let is_ready = self.is_ready(now);
-        let invitation = self.invitation.take_if(|_| is_ready);
+        // Who was removed meanwhile was invited by mistake.
+        let invitation = self.invitation.take_if(|_| is_ready).filter(|_| self.is_voter());
         match invitation {
             Some((from, message)) => self.receive_selection(from, message, now, effects),
             // Who is new takes part if it is asked to, and does not ask.

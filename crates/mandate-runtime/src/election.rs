@@ -12,7 +12,7 @@ use mandate_proto::machine::Effects;
 use mandate_proto::nfd_l;
 use mandate_proto::nfd_l::NfdL;
 use mandate_proto::oracle::View;
-use mandate_proto::pole::installation::{self, Change, NoChange, NoVote, Roster};
+use mandate_proto::pole::installation::{self, Change, NoChange, NoVote, Roster, RosterId, Stored};
 use mandate_proto::pole::member::{self, Member};
 use mandate_proto::score::Score;
 use mandate_proto::time::WallTime;
@@ -82,7 +82,8 @@ pub enum StartError {
     /// There is none.
     #[error(
         "there is no state at {0}. If this member takes part for the first time, start it with `Start::New`; if \
-         its disk was lost, with `Start::Lost`: it will ask the others what it may have promised"
+         its disk was lost, with `Start::Lost`: it will ask the others what it may have promised; if it is to be added to a \
+         group that runs, with `Start::Join`"
     )]
     NoState(std::path::PathBuf),
     /// There is one, and none was expected.
@@ -94,7 +95,8 @@ pub enum StartError {
     /// The group was another when the state was written.
     #[error(
         "{path} was written with {before}, and now the configuration says {now}. Members that count votes among \
-         different members elect two leaders. Correct the configuration; or, to change it: stop all members, \
+         different members elect two leaders. Correct the configuration. To change the members, ask the leader while the group \
+         runs; or, as with the guarantee: stop all members, \
          wait for a lease, edit the configuration of all, and start all of them with `Start::Changed`"
     )]
     Differs {
@@ -118,6 +120,30 @@ pub enum StartError {
         /// How many must be.
         needed: usize,
     },
+    /// A change of the configuration where that does not say who the members are.
+    #[error(
+        "the members of this group were changed while it ran: {path} says that they are {members}, whatever the configuration \
+         says. Start it with `Start::Stored`, and have the leader change the members. The guarantee of such a group \
+         cannot be changed"
+    )]
+    ChangedBefore {
+        /// The state.
+        path: std::path::PathBuf,
+        /// The members.
+        members: String,
+    },
+    /// A process that is to be added, with the state of a member that the group was set up with.
+    #[error(
+        "there is a state at {0} already, of a member that was not added to its group: start it with `Start::Stored`. To \
+         add a new member, give it another id and an empty state"
+    )]
+    DidNotJoin(std::path::PathBuf),
+    /// A process that is to be added, where nobody votes.
+    #[error(
+        "under the guarantee overlap nobody votes, and nobody is added by the others: give all members the new list, and start \
+         this one with `Start::New`"
+    )]
+    NothingToJoin,
     /// A lost disk in a group of one.
     #[error(
         "this group has one member, so there is nobody to ask what the lost disk held. Start it with `Start::New`: terms begin \
@@ -320,6 +346,9 @@ impl Election {
                     lifetime,
                 };
                 (durable, Booted::Pole(Box::new((config.clone(), boot))))
+            }
+            Protocol::NfdL { .. } if setup.start == Start::Join => {
+                return Err(StartError::NothingToJoin);
             }
             Protocol::NfdL { config, .. } => {
                 let (durable, stored) = open(&setup)?;
@@ -582,7 +611,7 @@ impl Prepared {
 }
 
 /// Opens what the member must not forget, and sees whether that is as it should be.
-fn open<T: DeserializeOwned + Serialize>(
+fn open<T: DeserializeOwned + Serialize + Kept>(
     setup: &Setup,
 ) -> Result<(Arc<DurableFile>, Option<T>), StartError> {
     let owner = Owner { group: setup.group.clone(), member: setup.protocol.me().to_string() };
@@ -594,8 +623,14 @@ fn open<T: DeserializeOwned + Serialize>(
         }
         _ => {}
     }
+    if setup.start == Start::Join && stored.as_ref().is_some_and(|stored| !stored.has_joined()) {
+        return Err(StartError::DidNotJoin(setup.state.clone()));
+    }
     let now = setup.protocol.agreed();
-    compare(setup, durable.agreed(), now.as_ref())?;
+    match stored.as_ref().and_then(Kept::roster) {
+        Some(roster) => compare_changed(setup, durable.agreed(), now.as_ref(), roster)?,
+        None => compare(setup, durable.agreed(), now.as_ref())?,
+    }
     if setup.start == Start::Changed && durable.agreed().is_some_and(|it| Some(it) == now.as_ref())
     {
         tracing::warn!(
@@ -610,6 +645,64 @@ fn open<T: DeserializeOwned + Serialize>(
         durable.store(stored)?;
     }
     Ok((Arc::new(durable), stored))
+}
+
+/// What is kept on disk, as far as it says who the members are.
+trait Kept {
+    /// The list, in a group that was changed since it was set up.
+    fn roster(&self) -> Option<&Roster> {
+        None
+    }
+
+    /// Whether this is the state of a member that was added, or is to be.
+    fn has_joined(&self) -> bool {
+        false
+    }
+}
+
+impl Kept for Stored {
+    fn roster(&self) -> Option<&Roster> {
+        self.roster.as_ref()
+    }
+
+    fn has_joined(&self) -> bool {
+        self.joined.is_some()
+    }
+}
+
+impl Kept for nfd_l::Stable {}
+
+/// Whether a member may go on with this configuration in a group that was changed since it was set up: of the configuration only
+/// the guarantee counts then, and the list on disk says who the members are.
+fn compare_changed(
+    setup: &Setup,
+    before: Option<&Agreed>,
+    now: Option<&Agreed>,
+    roster: &Roster,
+) -> Result<(), StartError> {
+    let path = &setup.state;
+    if setup.start == Start::Changed {
+        let (path, members) = (path.clone(), roster.to_string());
+        return Err(StartError::ChangedBefore { path, members });
+    }
+    let (Some(before), Some(now)) = (before, now) else { return Ok(()) };
+    if before.guarantee != now.guarantee {
+        // Of the lists nothing is to be said here.
+        let now = Agreed { members: before.members.clone(), ..now.clone() };
+        let (before, now) = (Box::new(before.clone()), Box::new(now));
+        return Err(StartError::Differs { path: path.clone(), before, now });
+    }
+    let members: Vec<_> = roster.members().map(|id| id.to_string()).collect();
+    // Who waits to be added knows of no list yet.
+    if roster.id() != RosterId::NONE && members != now.members {
+        tracing::warn!(
+            "the members of this group were changed while it ran: they are {roster}, as {path} says. The configuration names \
+             {configured}, and is not obeyed: it is what the group was set up with",
+            path = path.display(),
+            configured = now.members.join(" ")
+        );
+    }
+    Ok(())
 }
 
 /// Whether a member may go on with this configuration after that one.

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use mandate_proto::election::NoTransfer;
 use mandate_proto::identity::MemberId;
-use mandate_proto::pole::installation::{Change, Contact, NoChange, PeerGuarantee, RosterId};
+use mandate_proto::pole::installation::{
+    Change, Contact, NoChange, PeerGuarantee, Roster, RosterId, WhyNoVote,
+};
 use mandate_proto::pole::member::{Cause, Config, Handover};
 use mandate_proto::value::{NoPublish, Value};
 use mandate_runtime::durable::DurableError;
@@ -483,6 +485,105 @@ async fn members_are_changed_by_the_leader_and_everyone_can_see_them() {
     assert!(mandate.check(), "no change has cost leadership");
     let used = first.change_members(add(4)).await;
     assert_eq!(used, Err(ChangeError::Refused(NoChange::Known)));
+}
+
+/// What was warned of.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Text(String);
+        impl tracing::field::Visit for Text {
+            fn record_debug(&mut self, _: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                self.0 += &format!("{value:?}");
+            }
+        }
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        self.0.lock().unwrap().push(text.0);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_was_changed_wins_over_the_configuration_at_the_next_start() {
+    let mut group = Group::start(3, LEASED).await;
+    let (leader, before) = group.leader().await;
+    group.follows(group.other_than(leader), leader).await;
+    timeout(PATIENCE, group.members[&leader].change_members(add(4))).await.unwrap().unwrap();
+    group.add(4, 1, Start::Join).unwrap();
+    for id in 1..=4 {
+        let mut members = group.members[&id].members();
+        let votes = members.wait_for(|roster| roster.as_ref().is_some_and(|it| it.has_voter(p(4))));
+        timeout(PATIENCE, votes).await.expect("everyone goes by the new list").unwrap();
+    }
+    for (_, member) in std::mem::take(&mut group.members) {
+        member.shutdown().await;
+    }
+    let refused = restart(&mut group, 1, 4, Start::Changed).await.unwrap_err();
+    assert!(matches!(&refused, StartError::ChangedBefore { .. }), "{refused}");
+    assert!(refused.to_string().contains("they are p1 p2 p3 p4"), "{refused}");
+    let guarantee = std::mem::replace(&mut group.guarantee, PeerGuarantee::Fenced);
+    let fenced = restart(&mut group, 1, 3, Start::Stored).await.unwrap_err();
+    assert!(matches!(&fenced, StartError::Differs { .. }), "{fenced}");
+    group.guarantee = guarantee;
+    // The configurations say what they said before.
+    let warnings = Warnings::default();
+    let guard = tracing::subscriber::set_default(warnings.clone());
+    restart(&mut group, 1, 3, Start::Stored).await.unwrap();
+    drop(guard);
+    let said = warnings.0.lock().unwrap().clone();
+    let both = |text: &String| text.contains("they are p1 p2 p3 p4") && text.contains("p1 p2 p3, ");
+    assert_eq!(said.iter().filter(|text| both(text)).count(), 1, "{said:?}");
+    for id in 2..=3 {
+        restart(&mut group, id, 3, Start::Stored).await.unwrap();
+    }
+    // A unit file still says that it is to be added.
+    restart(&mut group, 4, 4, Start::Join).await.unwrap();
+    let (leader, after) = group.leader().await;
+    assert!(after.term() > before.term());
+    for id in (1..=4).filter(|id| *id != leader) {
+        group.follows(id, leader).await;
+        let members = group.members[&id].members().borrow().clone().unwrap();
+        assert_eq!(members.voters().collect::<Vec<_>>(), [1, 2, 3, 4].map(p), "p{id}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_to_be_added_has_an_empty_disk_or_one_that_says_that_it_was() {
+    let mut group = Group::start(1, LEASED).await;
+    group.leader().await;
+    for (_, member) in std::mem::take(&mut group.members) {
+        member.shutdown().await;
+    }
+    let refused = restart(&mut group, 1, 1, Start::Join).await.unwrap_err();
+    assert!(matches!(refused, StartError::DidNotJoin(_)), "{refused}");
+    // One that waits can be started again, and waits on.
+    for _ in 0..2 {
+        restart(&mut group, 2, 2, Start::Join).await.unwrap();
+        let status = group.status(2).await;
+        let why = status.no_vote.map(|it| it.why);
+        assert_eq!(why, Some(WhyNoVote::Joining));
+        let members = group.members[&2].members().borrow().clone().unwrap();
+        assert_eq!(members, Roster::NONE, "whatever it is configured with");
+        group.members.remove(&2).unwrap().shutdown().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

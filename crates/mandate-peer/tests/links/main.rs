@@ -14,4 +14,5 @@ mod refusals;
 mod relay;
 mod resets;
 mod restarts;
+mod roster;
 mod twins;

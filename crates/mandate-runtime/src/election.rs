@@ -147,7 +147,8 @@ pub enum StartError {
     /// A lost disk in a group of one.
     #[error(
         "this group has one member, so there is nobody to ask what the lost disk held. Start it with `Start::New`: terms begin \
-         at 1 again, so whatever refuses lower terms must be told to forget the old ones"
+         at 1 again, so whatever refuses lower terms must be told to forget the old ones. But if it was added to a group that \
+         runs, it cannot come back: have the leader replace it by a new member"
     )]
     NobodyToAsk,
     /// The system gave no random number.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mandate_proto::identity::MemberId;
 use mandate_proto::machine::Effect;
-use mandate_proto::pole::installation::{NoVote, RosterId};
+use mandate_proto::pole::installation::{NoVote, RosterId, WhyNoVote};
 use mandate_proto::time::Instant;
 use mandate_proto::wire;
 use tokio::sync::mpsc;
@@ -135,9 +135,7 @@ impl<M: PeerProtocol> Backend<M> for PeerBackend {
         self.next_look = now + LOOK_AT_VOTE;
         let no_vote = driven.machine.no_vote();
         if let Some(reason) = no_vote.as_ref().filter(|_| no_vote != self.logged) {
-            tracing::warn!(
-                "{reason}. Start the members that are missing, or see why they are refused"
-            );
+            log(reason);
         }
         self.logged = no_vote;
     }
@@ -173,6 +171,28 @@ impl<M: PeerProtocol> Backend<M> for PeerBackend {
         let round_trips = self.others.iter().filter_map(round_trip).collect();
         let status = Status::of(&driven.side);
         driven.machine.known(round_trips, driven.now(), status)
+    }
+}
+
+/// Says why the member has no vote, and what to do.
+fn log(reason: &NoVote) {
+    match reason.why {
+        WhyNoVote::Joining | WhyNoVote::Learning | WhyNoVote::Observing => {
+            tracing::info!("{reason}");
+        }
+        WhyNoVote::NotAMember => tracing::warn!(
+            "{reason}. If it was removed, stop it; it can be added anew with another id and an empty state"
+        ),
+        WhyNoVote::Outdated => tracing::warn!("{reason}"),
+        WhyNoVote::New
+        | WhyNoVote::Lost
+        | WhyNoVote::Changed
+        | WhyNoVote::WentBack
+        | WhyNoVote::Disputed => {
+            tracing::warn!(
+                "{reason}. Start the members that are missing, or see why they are refused"
+            );
+        }
     }
 }
 

@@ -129,7 +129,8 @@ pub(crate) enum Refusal {
     Twin(MemberId),
     #[error(
         "{0} shows another state file than before: what it voted with the former one is forgotten. If that file was lost, \
-         move the present one away and start {0} with --lost; if it was moved, correct the path of its state"
+         move the present one away and start {0} with --lost, or have the leader replace {0} by a new member, which is the only way \
+         once the members were changed while the group ran; if it was moved, correct the path of its state"
     )]
     OtherState(MemberId),
     #[error("the other side refused this member's certificate: {0}")]

@@ -403,3 +403,57 @@ async fn a_list_that_was_edited_in_some_configurations_is_refused_by_the_others(
     assert!(mandate.check());
     assert_eq!(group.leader().await.0, leader);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_was_added_and_lost_its_disk_is_kept_out_until_it_is_replaced() {
+    let (mut group, leader, mandate) = Group::of(&[1, 2, 3]).await;
+    group.start(4, &[4], Start::Join).await;
+    group.change(leader, group.add(4, None)).await.unwrap();
+    group.agree(&[1, 2, 3, 4], &[1, 2, 3, 4]).await;
+    group.stop(4).await;
+    std::fs::remove_file(group.state(4)).unwrap();
+    // It says that it is new: the others remember what it has shown, and do not let it in.
+    group.start(4, &[4], Start::Join).await;
+    let refused = async {
+        while group.peers[&leader]
+            .links()
+            .troubles()
+            .get(&id(4))
+            .is_none_or(|trouble| !trouble.contains("another state file than before"))
+        {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, refused).await.expect("it is refused");
+    group.stop(4).await;
+    std::fs::remove_file(group.state(4)).unwrap();
+    // It says that it has lost its disk: it is let in, and has no vote.
+    group.start(4, &[1, 2, 3, 4], Start::Lost).await;
+    group.until_linked(4, leader, true).await;
+    group.until_no_vote(4, Some(WhyNoVote::Outdated)).await;
+    group.start(5, &[5], Start::Join).await;
+    group.change(leader, group.add(5, Some(4))).await.unwrap();
+    group.agree(&[1, 2, 3, 5], &[1, 2, 3, 5]).await;
+    group.until_no_vote(4, Some(WhyNoVote::NotAMember)).await;
+    assert!(mandate.check(), "no change costs leadership");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_observer_follows_and_never_votes() {
+    let (mut group, leader, _) = Group::of(&[1, 2, 3]).await;
+    // It knows where the others are, and asks them before it is added.
+    group.start(4, &[1, 2, 3, 4], Start::Join).await;
+    group.until_linked(4, leader, true).await;
+    let Change::Add { member, contact, .. } = group.add(4, None) else { panic!("it adds") };
+    let settled = group.change(leader, Change::Observe { member, contact }).await.unwrap();
+    assert!(settled.has(id(4)) && !settled.has_voter(id(4)), "{settled}");
+    group.follows(4, leader).await;
+    group.until_no_vote(4, Some(WhyNoVote::Observing)).await;
+    // It sees that leadership moves, and whereto.
+    let next = (1..=3).find(|number| *number != leader).unwrap();
+    group.election(leader).transfer(id(next)).await.unwrap();
+    group.follows(4, next).await;
+    group.follows(leader, next).await;
+    let members = group.election(4).members().borrow().clone().unwrap();
+    assert_eq!(members.voters().collect::<Vec<_>>(), [1, 2, 3].map(id));
+}

@@ -26,6 +26,7 @@
 //! assert_eq!(outcome.verdict, Ok(()));
 //! ```
 
+mod changes;
 pub mod clock;
 pub mod fault;
 mod host;

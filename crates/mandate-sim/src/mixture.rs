@@ -101,6 +101,12 @@ impl Mixture {
         }
     }
 
+    /// The same for a group in which all members have one list and guarantee.
+    pub(crate) fn alike(self) -> Self {
+        let size = self.leases.len();
+        Mixture { differences: vec![None; size], first_list: None, distances: None, ..self }
+    }
+
     /// Whether a member has the list and the guarantee of the majority.
     pub(crate) fn agrees(&self, host: HostIndex) -> bool {
         self.differences[host].is_none()

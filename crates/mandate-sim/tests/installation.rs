@@ -3,12 +3,15 @@
 use std::thread;
 
 use mandate_sim::installation::{Mutant, Options, run};
-use mandate_sim::runner::{Summary, run_seeds};
+use mandate_sim::runner::{FailedSeed, Summary, run_seeds};
 use mandate_sim::verdict::Violation;
 
 fn seeds(count: u64, max_failures: usize, mutant: Option<Mutant>) -> Summary {
+    run_all(count, max_failures, Options { mutant, changes: false })
+}
+
+fn run_all(count: u64, max_failures: usize, options: Options) -> Summary {
     let cores = thread::available_parallelism().map_or(2, usize::from);
-    let options = Options { mutant };
     run_seeds(0..count, cores, max_failures, |seed| run(seed, &options, None), |_| {})
 }
 
@@ -19,13 +22,19 @@ fn ten_thousand_seeds_violate_nothing() {
     assert!(summary.reigns > 70_000, "seven leaders a run: {}", summary.reigns);
 }
 
-/// The invariant of correctness that caught the mutant; it may upset liveness before.
-fn caught(mutant: Mutant, count: u64) -> &'static str {
-    let summary = seeds(count, 100, Some(mutant));
-    let correctness = summary.failures.iter().find_map(|failure| match failure.violation {
+/// The invariant of correctness that a seed violates.
+fn correctness(failure: &FailedSeed) -> Option<&'static str> {
+    match failure.violation {
         Violation::Correctness { invariant, .. } => Some(invariant),
         _ => None,
-    });
+    }
+}
+
+/// The invariant of correctness that caught the mutant; it may upset liveness before.
+fn caught(mutant: Mutant, count: u64) -> &'static str {
+    let options = Options { mutant: Some(mutant), changes: false };
+    let summary = run_all(count, 100, options);
+    let correctness = summary.failures.iter().find_map(correctness);
     correctness.unwrap_or_else(|| panic!("{mutant:?} came away with {:?}", summary.failures))
 }
 
@@ -97,4 +106,60 @@ fn a_disk_that_answers_before_it_has_written_is_caught() {
 fn new_members_that_vote_before_all_of_their_list_have_answered_are_caught() {
     let invariant = caught(Mutant::NewVotesAtOnce, 2_000);
     assert!(["one leader per term", "one mandate at a time"].contains(&invariant), "{invariant}");
+}
+
+#[test]
+fn six_thousand_seeds_in_which_members_come_and_go_violate_nothing() {
+    let summary = run_all(6_000, 3, Options { mutant: None, changes: true });
+    assert_eq!(summary.failures, []);
+    assert!(summary.reigns > 30_000, "five leaders a run: {}", summary.reigns);
+}
+
+/// What catches a bug of changes: two leaders, a change that was settled and is undone, or a promise that is forgotten.
+fn caught_in_changes(mutant: Mutant) {
+    let options = Options { mutant: Some(mutant), changes: true };
+    let correctness = (0..20).find_map(|thousand| {
+        let (first, cores) =
+            (thousand * 1_000, thread::available_parallelism().map_or(2, usize::from));
+        let seeds = first..first + 1_000;
+        let summary = run_seeds(seeds, cores, 1_000, |seed| run(seed, &options, None), |_| {});
+        summary.failures.iter().find_map(correctness)
+    });
+    let expected = ["one leader per term", "one mandate at a time", "changes stay", "terms rise"];
+    assert!(correctness.is_some_and(|it| expected.contains(&it)), "{mutant:?}: {correctness:?}");
+}
+
+#[test]
+fn changes_before_the_leader_has_its_own_term_in_the_list_are_caught() {
+    caught_in_changes(Mutant::ChangeBeforeOwnTerm);
+}
+
+#[test]
+fn changes_that_overlap_are_caught() {
+    caught_in_changes(Mutant::OverlappingChanges);
+}
+
+#[test]
+fn votes_counted_by_the_old_list_after_a_change_are_caught() {
+    caught_in_changes(Mutant::OldQuorumOnly);
+}
+
+#[test]
+fn votes_for_a_member_that_was_removed_are_caught() {
+    caught_in_changes(Mutant::RemovedStillVotes);
+}
+
+#[test]
+fn votes_of_members_that_only_learn_are_caught() {
+    caught_in_changes(Mutant::LearnersCount);
+}
+
+#[test]
+fn a_lost_disk_that_gets_its_vote_back_in_a_changed_group_is_caught() {
+    caught_in_changes(Mutant::LostDiskVotesAgain);
+}
+
+#[test]
+fn a_lost_disk_that_is_taken_for_a_new_one_in_a_changed_group_is_caught() {
+    caught_in_changes(Mutant::JoinsAgain);
 }

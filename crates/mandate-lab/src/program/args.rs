@@ -82,6 +82,8 @@ pub(crate) enum Protocol {
     NfdL,
     /// Terms by a quorum of promises, and leases.
     Installation,
+    /// The same, with members that come and go.
+    InstallationChanges,
     /// Election by score, whole: detection, selection, installation, moves.
     Pole,
     /// Election on a database: registers, conditional writes, leases.

@@ -63,8 +63,9 @@ fn subject(args: &SimArgs) -> anyhow::Result<Subject> {
             let options = nfd_l::Options { mutant: mutant(args)? };
             Box::new(move |seed, trace| nfd_l::run(seed, &options, trace))
         }
-        Protocol::Installation => {
-            let options = installation::Options { mutant: mutant(args)? };
+        Protocol::Installation | Protocol::InstallationChanges => {
+            let changes = args.protocol == Protocol::InstallationChanges;
+            let options = installation::Options { mutant: mutant(args)?, changes };
             Box::new(move |seed, trace| installation::run(seed, &options, trace))
         }
         Protocol::Pole => {
@@ -100,7 +101,10 @@ fn mutant<M: Bug>(args: &SimArgs) -> anyhow::Result<Option<M>> {
         let (bug, run) = (bug.protocol(), name_of(args.protocol));
         // Rules of members hold for those of a role, too. The printed algorithm has no roles, and loses nothing.
         let is_rule = bug.starts_with("registers") && name != "printed-registers";
-        bug == run || is_rule && (run == "registers-role" || bug == "registers" && run == LOSSES)
+        // Rules of fixed members hold for members that come and go, too.
+        let comes_and_goes = run.strip_suffix("-changes") == Some(bug);
+        let holds = is_rule && (run == "registers-role" || bug == "registers" && run == LOSSES);
+        bug == run || holds || comes_and_goes
     };
     if let Some(bug) = M::named(name).filter(shows) {
         return Ok(Some(bug));

@@ -26,6 +26,8 @@ pub struct MemberConfig {
     pub config: Config,
     /// What an operator makes of it, if one does.
     pub edited: Option<Config>,
+    /// Whether it is a process that is to be added to the group.
+    pub joins: bool,
     /// A bug put in on purpose.
     pub mutant: Option<Mutant>,
 }
@@ -56,6 +58,20 @@ mutants! {
         "what is to be written is answered before it is on disk";
     NewVotesAtOnce, "new-votes-at-once", "installation",
         "a new member votes before all of its list have answered it";
+    ChangeBeforeOwnTerm, "change-before-own-term", "installation-changes",
+        "a leader changes the members before a quorum has the present list under its own term";
+    OverlappingChanges, "overlapping-changes", "installation-changes",
+        "a leader makes a change before the last one is settled";
+    OldQuorumOnly, "old-quorum-only", "installation-changes",
+        "after a change the leader goes on counting votes by the old list";
+    RemovedStillVotes, "removed-still-votes", "installation-changes",
+        "who has a newer list promises claims by an older one, so a member that was removed finds votes";
+    LearnersCount, "learners-count", "installation-changes",
+        "promises of members that do not vote count";
+    LostDiskVotesAgain, "lost-disk-votes-again", "installation-changes",
+        "in a group that was changed a member that has lost its disk gets its vote back";
+    JoinsAgain, "joins-again", "installation-changes",
+        "a member that was added, and has lost its disk, is taken for the one that joined";
 }
 
 impl Mutant {
@@ -68,6 +84,13 @@ impl Mutant {
             Mutant::LeaseOfHighest => Some(Safeguard::LongestLease),
             Mutant::NewVotesAtOnce => Some(Safeguard::FirstAnswers),
             Mutant::FreedBeforeEnded => Some(Safeguard::EndBeforeRelease),
+            Mutant::ChangeBeforeOwnTerm => Some(Safeguard::OwnTermFirst),
+            Mutant::OverlappingChanges => Some(Safeguard::OneChangeAtATime),
+            Mutant::OldQuorumOnly => Some(Safeguard::NewQuorum),
+            Mutant::RemovedStillVotes => Some(Safeguard::NewerRoster),
+            Mutant::LearnersCount => Some(Safeguard::OnlyVoters),
+            Mutant::LostDiskVotesAgain => Some(Safeguard::LostForGood),
+            Mutant::JoinsAgain => Some(Safeguard::SameDisk),
             _ => None,
         }
     }
@@ -99,6 +122,7 @@ impl Subject for Installation {
         effects: &mut Effects<Effect>,
     ) -> Self {
         let (config, mut start) = boot.with(&setup.config, setup.edited.as_ref());
+        start.joins = setup.joins;
         match setup.mutant {
             Some(Mutant::PromiseNotDurable) => {
                 start.stored = start.stored.map(|_| Promised::ADMITTED.into());

@@ -6,18 +6,22 @@ use std::io::Write;
 
 use mandate_proto::identity::Term;
 use mandate_proto::pole::installation::{
-    Config, Event, Input, Installation, PeerGuarantee, Reason,
+    Change, Config, Contact, Event, Input, Installation, PeerGuarantee, Reason, Roster, WhyNoVote,
 };
+use mandate_proto::time::Instant;
 
+use super::invariants::changes_stay::{self, ChangesStay};
 use super::invariants::holders::Holders;
 use super::invariants::one_leader_per_term::{self, OneLeaderPerTerm};
 use super::invariants::one_mandate_at_a_time;
 use super::invariants::terms_rise::{self, TermsRise};
 use super::mutated::Mutated;
 use super::{MemberConfig, Mutant};
+use crate::changes::Changes;
 use crate::clock::HostClocks;
-use crate::host::member;
+use crate::host::{host_of, member};
 use crate::mixture::{Mixture, Version};
+use crate::network::HostIndex;
 use crate::random::{Random, Stream};
 use crate::scenario::{Run, Scenario, Watched};
 use crate::storm::{self, Happening, Setting, Storm};
@@ -32,6 +36,8 @@ use crate::world::World;
 pub struct Options {
     /// A bug to put back on purpose.
     pub mutant: Option<Mutant>,
+    /// Whether members come and go.
+    pub changes: bool,
 }
 
 /// What is allowed for clocks that are off by a tenth of a per cent, twice that and a little; and for
@@ -52,6 +58,10 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
         setting.clocks.truncate(setting.size);
         setting.rough = storm::late_links(&mut random, setting.detect);
     }
+    let changes = match options.changes {
+        true => Changes::draw(seed, &mut setting),
+        false => Changes::default(),
+    };
     let drifting = random.chance(0.3);
     if drifting {
         let mut drift = || random.below(100_000_001) as i64 - 50_000_000;
@@ -70,13 +80,21 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     } else {
         PeerGuarantee::Leased { lease, allowance_per_mille }
     };
-    let mixture = Mixture::draw(seed, setting.size);
+    let hosts = changes.hosts(setting.size);
+    let mut mixture = Mixture::draw(seed, hosts);
+    if options.changes {
+        mixture = mixture.alike();
+    }
+    let first = setting.size;
     let hosts = setting.clocks.iter().enumerate().map(|(host, clock)| {
         let retry = setting.interval;
         let give_up = retry * 4;
         let config = |version| Config {
             me: member(host),
-            members: mixture.members(host, version),
+            members: match options.changes {
+                true => (0..first).map(member).collect(),
+                false => mixture.members(host, version),
+            },
             contacts: Default::default(),
             guarantee: mixture.guarantee((host, version), guarantee, lease, least),
             retry,
@@ -86,9 +104,10 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
         let is_edited = mixture.is_edited(host) || mixture.has_two_lists();
         let edited = is_edited.then(|| config(Version::Edited));
         let config = config(Version::First);
-        (MemberConfig { config, edited, mutant: options.mutant }, clock.clone())
+        let joins = changes.is_spare(host);
+        (MemberConfig { config, edited, joins, mutant: options.mutant }, clock.clone())
     });
-    let watch = Watch::new(Terms::new(setting.size, guarantee), trace);
+    let watch = Watch::new(Terms::new(changes.hosts(first), guarantee), trace);
     setting.machinery.write_time = mixture.slow_disks.unwrap_or(setting.machinery.write_time);
     let mut world = World::new(seed, hosts, setting.rough, setting.machinery, watch);
     if options.mutant == Some(Mutant::AnsweredBeforeWritten) {
@@ -96,8 +115,19 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     }
     let leased = guarantee != PeerGuarantee::Fenced;
     let (lease, mutant, holders) = (mixture.longest(lease), options.mutant, Holders::default());
-    Run { world, case: Case { lossy, leased, lease, holders, mixture, mutant, random, setting } }
-        .play(seed)
+    let case = Case {
+        lossy,
+        leased,
+        lease,
+        shortest: least.min(lease),
+        holders,
+        mixture,
+        mutant,
+        random,
+        setting,
+        changes: options.changes.then_some(changes),
+    };
+    Run { world, case }.play(seed)
 }
 
 struct Case {
@@ -108,9 +138,13 @@ struct Case {
     leased: bool,
     /// The longest that any member asks for.
     lease: Duration,
+    /// The shortest lease that any member is set up with.
+    shortest: Duration,
     holders: Holders,
     mixture: Mixture,
     mutant: Option<Mutant>,
+    /// Who comes and goes, in runs in which members do.
+    changes: Option<Changes>,
 }
 
 impl Scenario for Case {
@@ -140,6 +174,16 @@ impl Scenario for Case {
         }
         let count = self.random.below(6);
         happenings.extend(storm::orderly_ends(&mut self.random, &self.setting, count, Input::Stop));
+        if let Some(changes) = &self.changes {
+            happenings.extend(changes.happenings(Input::Change));
+            // Those that were added claim, too.
+            let hosts = changes.hosts(self.setting.size) as u64;
+            for _ in 0..60 {
+                let at = SimTime::ZERO + self.random.between(self.setting.detect, storm);
+                let host = self.random.below(hosts) as usize;
+                happenings.push((at, Happening::Tell(host, Input::Claim { epoch: Term::new(1) })));
+            }
+        }
         Storm { happenings, leader_faults: Vec::new(), lasts: storm }
     }
 
@@ -148,20 +192,19 @@ impl Scenario for Case {
         if !run.case.leased {
             return;
         }
-        let until = |_, machine: &Installation, now| machine.mandate(now).and_then(|it| it.1);
-        run.case.holders.look(&run.world, until);
         let world = &run.world;
-        let mutated = &world.observer.invariants.mutated;
+        let terms = &world.observer.invariants;
+        let until = |host, machine: &Installation, now| terms.mandate(host, machine, now)?.1;
+        run.case.holders.look(world, until);
+        let mutated = &terms.mutated;
         let answers = |host| match run.case.mutant {
             Some(Mutant::CachedCheck) => mutated.flag(host),
             Some(Mutant::DeadlineFromReply) => mutated.by_reply(host, world.local_time(host)),
-            _ => one_mandate_at_a_time::holds(world, host),
+            _ => run.holds(host),
         };
-        if let Err(what) = one_mandate_at_a_time::check_all(
-            run.case.setting.size,
-            answers,
-            run.case.holders.orphans(),
-        ) {
+        if let Err(what) =
+            one_mandate_at_a_time::check_all(run.world.size(), answers, run.case.holders.orphans())
+        {
             let what = format!("{what} (at {} s)", run.world.now());
             run.world.observer.fail(one_mandate_at_a_time::NAME, what);
         }
@@ -174,9 +217,12 @@ impl Scenario for Case {
 
     /// A quorum that has its disks must be able to install one of its members, once the leases of the storm have run out.
     fn demand(run: &mut Run<'_, Self>) {
-        let (delay, machinery) = (run.case.setting.calm.max_delay, run.case.setting.machinery);
-        let leases = run.case.lease.mul_f64(1.06) + machinery.write_time * 4;
+        let write_time = run.case.setting.machinery.write_time;
+        let leases = run.case.lease.mul_f64(1.06) + write_time * 4;
         run.run_until(run.world.last_arrival() + leases);
+        if run.case.changes.is_some() {
+            return run.demand_of_a_changed_group();
+        }
         // By now everyone who can has recovered.
         let votes = |host: &usize| {
             run.case.mixture.agrees(*host) && run.world.machine(*host).is_some_and(|m| m.has_vote())
@@ -195,35 +241,140 @@ impl Scenario for Case {
         }
         // A claim of the storm may still stand in the way until it is given up, and ours may be
         // given up meanwhile and made again; then promises may have to run out.
-        let given_up = run.case.lease.max(run.case.setting.interval * 4);
-        // After claims that came to nothing it is given up later.
-        let fruitless =
-            run.world.observer.invariants.fruitless.iter().copied().max().unwrap_or_default();
-        let growth = 1 << fruitless.min(MAX_DOUBLINGS);
-        let patience = (given_up * (growth + 1) + run.case.lease).mul_f64(1.06);
-        let patience = patience + (delay + machinery.lateness + machinery.write_time) * 6;
-        let began = run.world.now();
-        let until = began + patience;
         let host = run.case.random.pick(&voters);
-        while run.world.now() < until && !run.world.observer.is_done() && !run.is_led() {
-            run.world.tell(host, Input::Claim { epoch: Term::new(1) });
-            let now = run.world.now();
-            // A member claims again as soon as it has lost. While it claims, it is deaf to this.
-            let pause = (delay + machinery.lateness) * 3;
-            run.run_until(now + pause);
-        }
-        let took = run.world.now() - began;
-        run.world.observer.took(took, patience);
-        if !run.world.observer.is_done() && !run.is_led() {
-            let what = format!("nobody was installed {patience:?} after the leases had run out");
-            run.world.observer.stall("installation", what);
-        }
+        run.demand_that_is_installed(host);
     }
 }
 
 impl Run<'_, Case> {
+    /// Whether the mandate of the member on a host holds now, by its own clock.
+    fn holds(&self, host: HostIndex) -> bool {
+        let now = self.world.local_time(host);
+        let mandate = |machine| self.world.observer.invariants.mandate(host, machine, now);
+        self.world.machine(host).and_then(mandate).is_some()
+    }
+
     fn is_led(&self) -> bool {
-        (0..self.case.setting.size).any(|host| one_mandate_at_a_time::holds(&self.world, host))
+        (0..self.world.size()).any(|host| self.holds(host))
+    }
+
+    /// How long it may take until a member is installed that claims again and again.
+    fn patience(&self) -> Duration {
+        let given_up = self.case.lease.max(self.case.setting.interval * 4);
+        // After claims that came to nothing it is given up later.
+        let fruitless =
+            self.world.observer.invariants.fruitless.iter().copied().max().unwrap_or_default();
+        let growth = 1 << fruitless.min(MAX_DOUBLINGS);
+        (given_up * (growth + 1) + self.case.lease).mul_f64(1.06) + self.step() * 6
+    }
+
+    /// What a message, a write and a wake-up take at most on calm days.
+    fn step(&self) -> Duration {
+        let machinery = self.case.setting.machinery;
+        self.case.setting.calm.max_delay + machinery.lateness + machinery.write_time
+    }
+
+    /// A member that claims is installed within the time that claims of the storm may stand in its way.
+    fn demand_that_is_installed(&mut self, host: HostIndex) {
+        let (delay, machinery) = (self.case.setting.calm.max_delay, self.case.setting.machinery);
+        let patience = self.patience();
+        let began = self.world.now();
+        let until = began + patience;
+        while self.world.now() < until && !self.world.observer.is_done() && !self.is_led() {
+            self.world.tell(host, Input::Claim { epoch: Term::new(1) });
+            let now = self.world.now();
+            // A member claims again as soon as it has lost. While it claims, it is deaf to this.
+            let pause = (delay + machinery.lateness) * 3;
+            self.run_until(now + pause);
+        }
+        let took = self.world.now() - began;
+        self.world.observer.took(took, patience);
+        if !self.world.observer.is_done() && !self.is_led() {
+            let what = format!("nobody was installed {patience:?} after the leases had run out");
+            self.world.observer.stall("installation", what);
+        }
+    }
+
+    /// The newest list that any member knows.
+    fn newest_roster(&self) -> Option<Roster> {
+        let rosters = (0..self.world.size()).filter_map(|host| self.world.machine(host));
+        rosters.map(|machine| machine.roster()).max_by_key(|roster| roster.id()).cloned()
+    }
+
+    /// A quorum of the newest list that has its disks must be able to install one of them, who settles that list under its own
+    /// term, and can change it once more.
+    fn demand_of_a_changed_group(&mut self) {
+        let Some(roster) = self.newest_roster() else { return };
+        let kept = |host: &HostIndex| {
+            let never = |why| {
+                matches!(
+                    why,
+                    WhyNoVote::Lost | WhyNoVote::Outdated | WhyNoVote::WentBack | WhyNoVote::New
+                )
+            };
+            let machine = self.world.machine(*host);
+            !self.world.observer.invariants.terms_rise.has_lost(*host)
+                && machine.is_some_and(|it| it.no_vote().is_none_or(|no_vote| !never(no_vote.why)))
+        };
+        let voters: Vec<_> = roster.voters().map(host_of).filter(kept).collect();
+        if voters.len() < roster.quorum() || self.world.observer.is_done() {
+            return;
+        }
+        // Whoever has the newest list has the others know it when it claims.
+        let is_told = |host: &HostIndex| {
+            let machine = self.world.machine(*host);
+            machine.is_some_and(|it| it.has_vote() && it.roster().id() == roster.id())
+        };
+        let told: Vec<_> = voters.into_iter().filter(is_told).collect();
+        if told.is_empty() {
+            return;
+        }
+        let host = self.case.random.pick(&told);
+        self.demand_that_is_installed(host);
+        // Where writes take as long as leases are, a change costs the leader its lease.
+        if self.case.leased && self.step() * 4 > self.case.shortest {
+            return;
+        }
+        let is_settled = |run: &Self| {
+            let leads = |host: &HostIndex| run.holds(*host);
+            let settled = |host| {
+                let machine = run.world.machine(host);
+                machine.is_some_and(|it| it.roster().id().is_seed() || it.is_settled())
+            };
+            (0..run.world.size()).find(leads).is_some_and(settled)
+        };
+        let bound = self.case.lease + self.step() * 20;
+        self.demand_within("a leader settles its list", bound, |run| {
+            (!is_settled(run)).then_some("the leader's list is not settled")
+        });
+        self.demand_a_change(host, bound);
+    }
+
+    /// One more member, that there is no process of: it observes, and costs nothing. A leader that was replaced and does not know it
+    /// learns it by that, and so a leader may have to be installed first.
+    fn demand_a_change(&mut self, claimant: HostIndex, bound: Duration) {
+        let settled = self.world.observer.invariants.changes.newest_settled();
+        let is_done = |run: &Self| run.world.observer.invariants.changes.newest_settled() > settled;
+        let began = self.world.now();
+        let bound = bound + self.patience();
+        let member = member(self.world.size());
+        while !is_done(self) && !self.world.observer.is_done() && self.world.now() < began + bound {
+            if !self.is_led() {
+                self.world.tell(claimant, Input::Claim { epoch: Term::new(1) });
+            }
+            for host in 0..self.world.size() {
+                let contact = Contact::default();
+                self.world.tell(host, Input::Change(Change::Observe { member, contact }));
+            }
+            let now = self.world.now();
+            self.run_until(now + self.step() * 3);
+        }
+        let took = self.world.now() - began;
+        self.world.observer.took(took, bound);
+        if !is_done(self) {
+            let what = format!("a change was not settled within {bound:?}");
+            self.world.observer.stall("a list is changed", what);
+        }
     }
 }
 
@@ -231,8 +382,11 @@ impl Run<'_, Case> {
 struct Terms {
     one_leader: OneLeaderPerTerm,
     terms_rise: TermsRise,
+    /// The term that each host was told it holds, by the present incarnation of its member.
+    installed: Vec<Option<Term>>,
     /// How many claims of each member found no quorum, in its present incarnation.
     fruitless: Vec<u32>,
+    changes: ChangesStay,
     mutated: Mutated,
 }
 
@@ -241,9 +395,24 @@ impl Terms {
         Terms {
             one_leader: OneLeaderPerTerm::default(),
             terms_rise: TermsRise::new(size),
+            installed: vec![None; size],
             fruitless: vec![0; size],
+            changes: ChangesStay::default(),
             mutated: Mutated::new(size, guarantee),
         }
+    }
+}
+
+impl Terms {
+    /// The term that a member holds, and until when: nobody acts on it before the member has said so, and a member that decides alone
+    /// says so only when its own promise is on disk.
+    fn mandate(
+        &self,
+        host: HostIndex,
+        machine: &Installation,
+        now: Instant,
+    ) -> Option<(Term, Option<Instant>)> {
+        machine.mandate(now).filter(|(term, _)| self.installed[host] == Some(*term))
     }
 }
 
@@ -256,13 +425,28 @@ impl Invariants<Installation> for Terms {
         self.mutated.observe(moment, what);
         match what {
             Observation::Told(Event::Installed { term }) => {
+                self.installed[moment.host] = Some(*term);
                 let checked = self.one_leader.check(moment.host, *term);
-                return checked.map_err(|what| (one_leader_per_term::NAME, what));
+                checked.map_err(|what| (one_leader_per_term::NAME, what))?;
+                let checked = self.changes.installed(moment.host, *term);
+                return checked.map_err(|what| (changes_stay::NAME, what));
+            }
+            Observation::Told(Event::RosterChanged { roster }) => {
+                let checked = self.changes.changed(moment.host, roster);
+                return checked.map_err(|what| (changes_stay::NAME, what));
+            }
+            Observation::Told(Event::Settled { roster }) => {
+                let term = self.installed[moment.host].unwrap_or(Term::NONE);
+                self.changes.settled(term, *roster);
             }
             Observation::Told(Event::Lost { reason: Reason::NoQuorum, .. }) => {
                 self.fruitless[moment.host] += 1;
             }
-            Observation::Started(_) => self.fruitless[moment.host] = 0,
+            Observation::Started(boot) => {
+                self.fruitless[moment.host] = 0;
+                self.installed[moment.host] = None;
+                self.changes.started(moment.host, boot.stored.as_ref());
+            }
             _ => {}
         }
         self.terms_rise.check(moment, what).map_err(|what| (terms_rise::NAME, what))

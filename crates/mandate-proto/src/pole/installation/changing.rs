@@ -2,9 +2,9 @@
 //!
 //! # How
 //!
-//! The leader changes the [`Roster`] by one voter at a time, and goes by the new one from then on. It writes it down, sends it to
-//! everyone who is in the old one or in the new one, and claims its term again: who promises by the new roster has it on disk. The
-//! change is *settled*, and the next one may come, when a quorum of the new roster has promised so. Whoever goes by an older
+//! The leader changes the [`Roster`] by one voter at a time, and goes by the new one from then on. It sends it to everyone who is in
+//! the old one or in the new one, claims its term again, and writes it down: who promises by the new roster has it on disk. The
+//! change is *settled*, and the next one may come, when a quorum of the new roster, the leader among them, has it on disk. Whoever goes by an older
 //! roster is sent the newer one, promises nothing to who has an older one, and has its claims refused by who has a newer one.
 //!
 //! A member is added as a learner, which promises and does not count, and becomes a voter once it follows: a host that
@@ -25,9 +25,16 @@
 //!    voter from the roster that the leader was elected by. All of them share a voter with the quorum that the leader relies on:
 //!    terms have one leader each, and leases exclude each other, as among fixed members.
 //!
-//! A leader of a group that was never changed does not take the first step until a change is wanted: rosters of former leaders
-//! that it has not heard of cannot be, unless by a former leader that took the first step, too, and whose claim no
-//! quorum can have promised since. So groups that never change write and send nothing for the sake of those that do.
+//! The first step is taken when the first change is to be made, and not before: a new leader writes and sends nothing for the sake of
+//! changes that nobody wants. A roster of a former leader that it hears of meanwhile has not counted and never will, since those
+//! who promised the new leader refuse it: it takes the first step, and everyone goes by its own.
+//!
+//! # What a change costs
+//!
+//! One write at each member and a round trip, and for a new leader's first change twice that. While a member writes it
+//! answers nothing, so leadership is lost where a write of the leader, or of too many of the others, takes longer than what is left of a
+//! lease. What a leader does by itself (making a learner a voter, removing who was replaced) waits a while if its own disk was so
+//! slow lately.
 //!
 //! # What a lost disk means
 //!
@@ -188,7 +195,13 @@ impl Installation {
         let comes_to = ConfigId::of_roster(&roster, self.config.guarantee);
         match self.config_id.fit(config) {
             Fit::Same => {}
-            Fit::Newer if comes_to == config => self.adopt(roster, now, effects),
+            Fit::Newer if comes_to == config => match self.mandate(now) {
+                // Of a former leader, which has not counted and never will: who follows us refuses it.
+                Some((term, _)) if roster.id().term < term && self.takes_own_term_first() => {
+                    self.renumber(term, now, effects);
+                }
+                _ => self.adopt(roster, now, effects),
+            },
             Fit::Newer | Fit::Differs => {
                 if self.roster.has(from) {
                     effects.push(Effect::Tell(Event::Differs { member: from, config }));
@@ -206,18 +219,27 @@ impl Installation {
         self.go_by(roster, now, effects);
     }
 
+    /// Goes by a newer roster from now on, and writes it down before it answers anyone by it.
     fn go_by(&mut self, roster: Roster, now: Instant, effects: &mut Effects<Effect>) {
+        self.take(roster, now, effects);
+        self.write_roster(now, effects);
+    }
+
+    fn take(&mut self, roster: Roster, now: Instant, effects: &mut Effects<Effect>) {
         self.config_id = ConfigId::of_roster(&roster, self.config.guarantee);
         self.roster = roster;
         if let Some(claim) = &mut self.claim {
-            claim.roster_changed();
+            claim.roster_changed(now);
         }
         self.look_for_own_disk(now);
+        effects.push(Effect::Tell(Event::RosterChanged { roster: self.roster.clone() }));
+    }
+
+    fn write_roster(&mut self, now: Instant, effects: &mut Effects<Effect>) {
         // Without a vote there is nothing on disk to go with it: a list beside no promise would pass for a member's whole disk.
         if self.recovery.is_none() {
             self.persist(now, effects);
         }
-        effects.push(Effect::Tell(Event::RosterChanged { roster: self.roster.clone() }));
     }
 
     /// A voter that was added has the disk that it had then, or it has forgotten what it promised: it was started as a
@@ -231,27 +253,21 @@ impl Installation {
         }
     }
 
-    /// We hold a term since now: in a group that was changed before, the roster is made ours.
-    pub(super) fn own_roster(&mut self, term: Term, now: Instant, effects: &mut Effects<Effect>) {
-        if !self.roster.id().is_seed() && self.config.keeps(Safeguard::OwnTermFirst) {
-            self.renumber(term, now, effects);
-        }
-    }
-
     /// The same list under our own term.
     fn renumber(&mut self, term: Term, now: Instant, effects: &mut Effects<Effect>) {
         let id = RosterId { term, version: self.roster.id().version };
         self.decide(self.roster.numbered(id), now, effects);
     }
 
-    /// The leader goes by another roster from now on, and has the others do so.
+    /// The leader goes by another roster from now on, and has the others do so. They write while it does, so that a slow disk is
+    /// waited for once, and not twice in one lease: its own counts for the change once that is done.
     fn decide(&mut self, roster: Roster, now: Instant, effects: &mut Effects<Effect>) {
         let roster = roster.with_contacts(&self.config.contacts);
         let before = core::mem::replace(&mut self.roster, roster.clone());
         if !self.config.keeps(Safeguard::NewQuorum) {
             self.counts_by.get_or_insert_with(|| before.clone());
         }
-        self.go_by(roster, now, effects);
+        self.take(roster, now, effects);
         let me = self.config.me;
         let removed = before.members().filter(|id| !self.roster.has(*id));
         let told = self.roster.members().chain(removed).filter(|id| *id != me);
@@ -259,18 +275,32 @@ impl Installation {
             effects.push(Effect::Send { to, message: self.our_roster() });
         }
         self.send_claim(now, effects);
-        // Alone, nobody has to answer.
-        self.go_on_changing(now, effects);
+        self.write_roster(now, effects);
     }
 
-    /// Whether a quorum has our roster, under our own term.
+    /// Whether we lead, and a quorum, of which we are one, has our roster on disk and has promised us our term by it: no later
+    /// leader goes by an older one.
     pub fn is_settled(&self) -> bool {
         self.claim.as_ref().is_some_and(|claim| {
-            let electorate = self.electorate(&self.roster);
+            let electorate = self.counted();
             claim.holds
-                && self.roster.id().term == claim.term
+                && !self.patience.is_writing()
                 && claim.followers(electorate) + 1 >= electorate.quorum()
         })
+    }
+
+    /// Whether a change waits in vain for a voter that has promised our term to another: votes that went astray. Without leases nothing
+    /// else would end that. The next term finds everyone free.
+    pub(super) fn is_stuck(&self, now: Instant) -> bool {
+        let claim = self.claim.as_ref().filter(|claim| claim.holds && !self.is_settled());
+        let since = claim.and_then(|claim| claim.astray_since(&self.roster));
+        let patience = self.patience.of(self.config.give_up);
+        self.config.guarantee == PeerGuarantee::Fenced
+            && since.is_some_and(|since| since + patience <= now)
+    }
+
+    fn takes_own_term_first(&self) -> bool {
+        self.config.keeps(Safeguard::OwnTermFirst)
     }
 
     pub(super) fn change(&mut self, change: Change, now: Instant, effects: &mut Effects<Effect>) {
@@ -285,13 +315,11 @@ impl Installation {
         if let Err(reason) = self.changed(&change, now) {
             return not_changed(change, reason, effects);
         }
-        let is_first = self.roster.id().term != term;
-        if self.is_settled() {
-            self.make(change, term, now, effects);
-        } else if is_first && self.config.keeps(Safeguard::OwnTermFirst) {
+        let is_own = self.roster.id().term == term;
+        if !is_own && self.takes_own_term_first() {
             self.change = Some(change);
             self.renumber(term, now, effects);
-        } else if !is_first && self.config.keeps(Safeguard::OneChangeAtATime) {
+        } else if is_own && !self.is_settled() && self.config.keeps(Safeguard::OneChangeAtATime) {
             not_changed(change, NoChange::UnderWay, effects);
         } else {
             self.make(change, term, now, effects);
@@ -408,8 +436,15 @@ impl Installation {
             self.settled = self.roster.id();
             effects.push(Effect::Tell(Event::Settled { roster: self.settled }));
         }
-        if let Some(change) = self.change.take().or_else(|| self.next_change(now)) {
-            self.make(change, term, now, effects);
+        if self.roster.id().term == term {
+            if let Some(change) = self.change.take().or_else(|| self.next_change(now)) {
+                self.make(change, term, now, effects);
+            }
+        } else if self.takes_own_term_first()
+            && !self.patience.is_slow(self.sure(), now)
+            && self.next_change(now).is_some()
+        {
+            self.renumber(term, now, effects);
         }
     }
 

@@ -48,6 +48,8 @@ pub(super) struct Claim {
     joined: BTreeMap<MemberId, Incarnation>,
     /// Those that have promised this term to another.
     refused: BTreeSet<MemberId>,
+    /// When the roster was changed last.
+    changed: Option<Instant>,
     /// When to claim again.
     pub(super) next: Instant,
 }
@@ -64,6 +66,7 @@ impl Claim {
             follows: BTreeSet::new(),
             joined: BTreeMap::new(),
             refused: BTreeSet::new(),
+            changed: None,
             next: now,
         }
     }
@@ -89,8 +92,20 @@ impl Claim {
     }
 
     /// The roster has changed: nobody has promised by the new one yet.
-    pub(super) fn roster_changed(&mut self) {
+    pub(super) fn roster_changed(&mut self, now: Instant) {
         self.follows.clear();
+        self.changed = Some(now);
+    }
+
+    /// Whether it matters who refuses: a quorum is missing, or a change waits for one.
+    pub(super) fn counts_refusals(&self) -> bool {
+        !self.holds || self.changed.is_some()
+    }
+
+    /// Since when the roster is what it is, if a voter can never follow by it, since it has promised this term to another.
+    pub(super) fn astray_since(&self, roster: &Roster) -> Option<Instant> {
+        let refuses = |id: &MemberId| roster.has_voter(*id) && !self.follows.contains(id);
+        self.changed.filter(|_| self.refused.iter().any(refuses))
     }
 
     /// A member that learns has answered: it joined in that incarnation.

@@ -133,6 +133,8 @@ pub struct Installation {
     change: Option<Change>,
     /// The last of our rosters that a quorum had on disk.
     settled: RosterId,
+    /// When the last write was done, until what may come of it is looked at.
+    written: Option<Instant>,
     /// What votes count by instead of the roster: wrong, and done on purpose only.
     counts_by: Option<Roster>,
     /// Another member of our list is known to have a different configuration.
@@ -190,6 +192,7 @@ impl Installation {
             config_id,
             change: None,
             settled: RosterId::NONE,
+            written: None,
             counts_by: None,
             is_disputed: false,
             patience: Patience::default(),
@@ -387,7 +390,9 @@ impl Installation {
     /// Writes down what is promised.
     fn persist(&mut self, now: Instant, effects: &mut Effects<Effect>) {
         self.patience.writes(now);
-        let roster = (self.roster.id() != RosterId::SEED).then(|| self.roster.clone());
+        // A process that was to be added was told every list that it has, and its configuration file none.
+        let is_told = self.joined.is_some() || self.roster.id() != RosterId::SEED;
+        let roster = is_told.then(|| self.roster.clone());
         let (promised, joined) = (self.promised, self.joined);
         effects.push(Effect::Persist(Stored { promised, roster, joined }));
     }
@@ -477,7 +482,7 @@ impl Installation {
             self.patience.led();
             let term = claim.term;
             effects.push(Effect::Tell(Event::Installed { term }));
-            self.own_roster(term, now, effects);
+            self.go_on_changing(now, effects);
         }
     }
 
@@ -531,8 +536,8 @@ impl Installation {
     /// member that is bound only for a while might have promised it later; that costs one more claim.
     fn refused(&mut self, by: MemberId, term: Term, effects: &mut Effects<Effect>) {
         let left = self.roster.voters().count() - self.roster.quorum();
-        let claim = self.claim.as_mut().filter(|claim| claim.term == term && !claim.holds);
-        if claim.is_some_and(|claim| claim.refused(by, &self.roster) > left) {
+        let Some(claim) = self.claim.as_mut().filter(|claim| claim.term == term) else { return };
+        if claim.counts_refusals() && claim.refused(by, &self.roster) > left && !claim.holds {
             self.release(Reason::Refused, None, effects);
         }
     }
@@ -722,10 +727,15 @@ impl Machine for Installation {
             self.begin_claim(epoch, now, effects);
         }
         self.expire(now, effects);
+        if self.written.take().is_some() {
+            self.go_on_changing(now, effects);
+        }
         let Some(claim) = &self.claim else { return };
         if self.gives_up(claim).is_some_and(|end| end <= now) {
             self.patience.fruitless();
             self.release(Reason::NoQuorum, None, effects);
+        } else if self.is_stuck(now) {
+            self.release(Reason::Superseded, None, effects);
         } else if claim.next <= now {
             self.send_claim(now, effects);
         }
@@ -736,6 +746,7 @@ impl Machine for Installation {
         if self.patience.is_writing() {
             return;
         }
+        self.written = Some(now);
         let is_slow = self.patience.took() > self.config.guarantee.lease() / 8;
         if let Some(claim) = self.claim.as_mut().filter(|claim| claim.sent_since.is_none()) {
             claim.sent_since = Some(now);
@@ -753,7 +764,8 @@ impl Machine for Installation {
         });
         let wants = self.wants.map(|_| self.bound_until);
         let asks = self.recovery.as_ref().map(|recovery| recovery.next);
-        [claim, wants, asks].into_iter().flatten().min()
+        let changes = self.written.filter(|_| self.claim.is_some() && !self.roster.id().is_seed());
+        [claim, wants, asks, changes].into_iter().flatten().min()
     }
 }
 

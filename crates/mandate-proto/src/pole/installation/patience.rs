@@ -21,6 +21,9 @@ const MAX_DOUBLINGS: u32 = 3;
 /// of the disk must not make the claims after it wait for minutes.
 const MAX_REMEMBERED: Duration = Duration::from_secs(5);
 
+/// For how many times as long as a write took the disk is taken to be as slow.
+const SLOW_FOR: u32 = 20;
+
 /// Writes under way, and claims that came to nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Patience {
@@ -30,6 +33,8 @@ pub(super) struct Patience {
     since: Option<Instant>,
     /// How long the last write took, or half of what was remembered before it, whichever is longer.
     took: Duration,
+    /// When the last write was durable.
+    written: Option<Instant>,
     /// Claims in succession that no quorum promised.
     fruitless: u32,
 }
@@ -48,6 +53,7 @@ impl Patience {
             self.took = (now - since).max((self.took / 2).min(MAX_REMEMBERED));
         }
         self.since = (self.writing > 0).then_some(now);
+        self.written = Some(now);
     }
 
     pub(super) fn is_writing(&self) -> bool {
@@ -57,6 +63,13 @@ impl Patience {
     /// How long a write takes, by the last ones.
     pub(super) fn took(&self) -> Duration {
         self.took
+    }
+
+    /// Whether a write that nothing urges should wait: one of the last took so long that half of a time like `limit` would be over
+    /// before the next one is done. Some writes' time later it is tried nevertheless: nobody knows how quick the disk is by then.
+    pub(super) fn is_slow(&self, limit: Duration, now: Instant) -> bool {
+        let until = self.written.map(|written| written + self.took.saturating_mul(SLOW_FOR));
+        !limit.is_zero() && self.took > limit / 2 && until.is_some_and(|until| now < until)
     }
 
     /// A claim found no quorum.

@@ -1,24 +1,11 @@
 //! Under leases, at no instant of true time do the mandates of two members hold, what outlives a member
 //! ([`holders`](super::holders)) included.
 
-use mandate_proto::pole::installation::Installation;
-
 use crate::fault::MemberName;
 use crate::network::HostIndex;
-use crate::subject::SimulationObserver;
-use crate::world::World;
 
 /// The name under which it is reported.
 pub(crate) const NAME: &str = "one mandate at a time";
-
-/// Whether the mandate of the member on a host holds now, by its own clock.
-pub(crate) fn holds<O: SimulationObserver<Installation>>(
-    world: &World<Installation, O>,
-    host: HostIndex,
-) -> bool {
-    let local = world.local_time(host);
-    world.machine(host).is_some_and(|machine| machine.mandate(local).is_some())
-}
 
 /// Asks every member now; `holds` says what it answers.
 pub(crate) fn check(size: usize, holds: impl Fn(HostIndex) -> bool) -> Result<(), String> {

@@ -28,6 +28,11 @@ impl TermsRise {
         self.lost.iter().filter(|lost| !**lost).count()
     }
 
+    /// Whether a disk was lost, or put back, at some time.
+    pub(crate) fn has_lost(&self, host: HostIndex) -> bool {
+        self.lost[host]
+    }
+
     /// Checks writes; a disk that is lost, or put back, may be written anything to.
     pub(crate) fn check<S: Subject<Stable = Stored>>(
         &mut self,

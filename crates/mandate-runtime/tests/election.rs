@@ -179,6 +179,13 @@ async fn a_transfer_goes_where_it_should_and_one_that_cannot_be_changes_nothing(
         group.follows(*id, to).await;
     }
     for (id, member) in &group.members {
+        // The state is told before the record.
+        let recorded = async {
+            while member.records().first().is_none_or(|record| record.leader != p(to)) {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        timeout(PATIENCE, recorded).await.expect("a record of it");
         let records = member.records();
         let record = records.first().unwrap();
         assert_eq!((record.leader, record.cause), (p(to), Cause::Transferred), "p{id}");

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::links::{
     Identity, IdentityFiles, LinkError, LinkEvent, Links, LinksConfig, Renewal, Settings,
+    is_address,
 };
 
 /// Frames that wait for the driver, which is busy only while it writes to disk.
@@ -67,6 +68,10 @@ impl Peer {
     /// Starts a member on the current tokio runtime.
     pub async fn start(setup: PeerSetup) -> Result<Self, PeerError> {
         let PeerSetup { group, listen, peers, advertise, identity, protocol, state, start } = setup;
+        if let Some(address) = advertise.as_ref().filter(|address| !is_address(address)) {
+            let (member, address) = (protocol.me(), address.clone());
+            return Err(LinkError::InvalidAddress { member, address }.into());
+        }
         let protocol = with_contacts(protocol, &peers, advertise.or_else(|| fixed(listen)));
         let (me, version) = (protocol.me(), version(&protocol));
         let keeps_votes = matches!(protocol, Protocol::Pole(_));
@@ -243,6 +248,7 @@ fn inbound(event: LinkEvent) -> Option<Inbound> {
 
 #[cfg(test)]
 mod tests {
+    use mandate_proto::pole::installation::Contact;
     use mandate_proto::pole::member;
 
     use super::*;
@@ -264,6 +270,34 @@ mod tests {
         let (ours, theirs) = (shown(protocol(10)), shown(protocol(4)));
         assert!(ours.agrees(&theirs), "that is no reason to refuse");
         assert_eq!(ours.differences(&theirs), [("drift_per_mille", "10", "4".to_owned())]);
+    }
+
+    #[test]
+    fn where_members_are_is_said_by_whoever_knows_it_best() {
+        let id = MemberId::new;
+        let (interval, detect) = (Duration::from_millis(100), Duration::from_secs(1));
+        let named = Contact { name: "left".into(), address: String::new() };
+        let moved = Contact { name: "right".into(), address: "said:3".into() };
+        let config = member::Config::new(id(1), [1, 2, 3].map(id), interval, detect).unwrap();
+        let protocol = Protocol::Pole(config.with_contacts([(id(2), named), (id(3), moved)]));
+        let peers = BTreeMap::from([(id(2), "file:2".to_owned()), (id(3), "file:3".to_owned())]);
+        let found = |own: Option<String>| {
+            let Protocol::Pole(config) = with_contacts(protocol.clone(), &peers, own) else {
+                panic!("another protocol")
+            };
+            let one = |number| {
+                config.contacts().get(&id(number)).map_or("", |contact| &contact.address).to_owned()
+            };
+            ([one(1), one(2), one(3)], config.contacts()[&id(2)].name.clone())
+        };
+        let (addresses, name) = found(fixed("10.0.0.7:7101".parse().unwrap()));
+        assert_eq!(addresses, ["10.0.0.7:7101", "file:2", "said:3"]);
+        assert_eq!(name, "left");
+        // Everywhere is nowhere in particular: the others say it.
+        for listen in ["0.0.0.0:7101", "[::]:7101", "10.0.0.7:0"] {
+            assert_eq!(found(fixed(listen.parse().unwrap())).0[0], "", "{listen}");
+        }
+        assert_eq!(found(Some("a".repeat(MAX_ADDRESS + 1))).0[0], "", "too long for the list");
     }
 
     #[test]

@@ -85,6 +85,21 @@ async fn one_that_waits_to_be_added_and_knows_where_the_others_are_keeps_its_lin
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_whose_address_nobody_has_said_dials_by_itself() {
+    let authority = Authority::new();
+    let mut one = member(&authority, 1, &[], version(2, &[1, 2])).await;
+    one.links.set_members(&expected(&[2]), version(2, &[1, 2]));
+    // Of the two, p1 is to dial, and cannot.
+    let mut two = member(&authority, 2, &[&one], version(2, &[1, 2])).await;
+    two.until_up(1).await;
+    one.until_up(2).await;
+    // Once it hears where p2 is, it leaves the link as it is.
+    one.links.set_members(&addresses(&[&two]), version(2, &[1, 2]));
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_unharmed(&mut one, &mut two).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_that_was_removed_is_told_and_does_not_come_back() {
     let authority = Authority::new();
     let mut two = member(&authority, 2, &[], version(2, &[1, 2])).await;

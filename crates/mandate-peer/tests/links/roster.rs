@@ -457,3 +457,34 @@ async fn an_observer_follows_and_never_votes() {
     let members = group.election(4).members().borrow().clone().unwrap();
     assert_eq!(members.voters().collect::<Vec<_>>(), [1, 2, 3].map(id));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_was_added_before_it_ran_is_taken_in_by_the_next_leader() {
+    let (mut group, leader, mandate) = Group::of(&[1, 2, 3]).await;
+    let settled = group.change(leader, group.add(4, None)).await.unwrap();
+    assert!(settled.has(id(4)) && !settled.has_voter(id(4)), "{settled}");
+    group.stop(leader).await;
+    let (next, later) = group.leader().await;
+    assert!(later.term() > mandate.term());
+    // Where it is, the list says.
+    group.start(4, &[4], Start::Join).await;
+    let left: Vec<_> = group.peers.keys().copied().collect();
+    group.agree(&left, &[1, 2, 3, 4]).await;
+    group.follows(4, next).await;
+    group.until_no_vote(4, None).await;
+    assert!(later.check(), "no change costs leadership");
+    // Who was away hears of it.
+    group.start(leader, &[1, 2, 3], Start::Stored).await;
+    group.agree(&[leader], &[1, 2, 3, 4]).await;
+    group.until_linked(leader, 4, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_is_none_is_refused_before_anything_runs() {
+    let group = Group::new();
+    let mut setup = group.setup(1, &[1], Start::New);
+    setup.advertise = Some("nowhere".into());
+    let error = Peer::start(setup).await.err().unwrap().to_string();
+    assert!(error.contains("the address of p1") && error.contains("host:port"), "{error}");
+    assert!(!group.state(1).exists());
+}

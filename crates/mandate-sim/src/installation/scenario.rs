@@ -301,8 +301,7 @@ impl Run<'_, Case> {
         rosters.map(|machine| machine.roster()).max_by_key(|roster| roster.id()).cloned()
     }
 
-    /// A quorum of the newest list that has its disks must be able to install one of them, who settles that list under its own
-    /// term, and can change it once more.
+    /// A quorum of the newest list that has its disks must be able to install one of them, who can change it once more.
     fn demand_of_a_changed_group(&mut self) {
         let Some(roster) = self.newest_roster() else { return };
         let kept = |host: &HostIndex| {
@@ -335,18 +334,7 @@ impl Run<'_, Case> {
         if self.case.leased && self.step() * 4 > self.case.shortest {
             return;
         }
-        let is_settled = |run: &Self| {
-            let leads = |host: &HostIndex| run.holds(*host);
-            let settled = |host| {
-                let machine = run.world.machine(host);
-                machine.is_some_and(|it| it.roster().id().is_seed() || it.is_settled())
-            };
-            (0..run.world.size()).find(leads).is_some_and(settled)
-        };
-        let bound = self.case.lease + self.step() * 20;
-        self.demand_within("a leader settles its list", bound, |run| {
-            (!is_settled(run)).then_some("the leader's list is not settled")
-        });
+        let bound = self.case.lease + self.step() * 40;
         self.demand_a_change(host, bound);
     }
 

@@ -25,16 +25,18 @@
 //!    voter from the roster that the leader was elected by. All of them share a voter with the quorum that the leader relies on:
 //!    terms have one leader each, and leases exclude each other, as among fixed members.
 //!
-//! The first step is taken when the first change is to be made, and not before: a new leader writes and sends nothing for the sake of
-//! changes that nobody wants. A roster of a former leader that it hears of meanwhile has not counted and never will, since those
-//! who promised the new leader refuse it: it takes the first step, and everyone goes by its own.
+//! A leader of a group that was never changed does not take the first step until a change is wanted: rosters of former leaders
+//! that it has not heard of cannot be, unless by a former leader that took the first step, too, and whose claim no
+//! quorum can have promised since. So groups that never change write and send nothing for the sake of those that do. In a group that
+//! was changed, a leader that hears of a former leader's list that is newer than its own takes the first step, if it has not
+//! yet: that list has not counted and never will, since those who promised the new leader refuse it.
 //!
 //! # What a change costs
 //!
 //! One write at each member and a round trip, and for a new leader's first change twice that. While a member writes it
 //! answers nothing, so leadership is lost where a write of the leader, or of too many of the others, takes longer than what is left of a
-//! lease. What a leader does by itself (making a learner a voter, removing who was replaced) waits a while if its own disk was so
-//! slow lately.
+//! lease. What a leader does by itself (the first step, making a learner a voter, removing who was replaced) waits a while if its own
+//! disk was so slow lately: a group on slow disks keeps its leader, and is changed when they are quicker.
 //!
 //! # What a lost disk means
 //!
@@ -55,7 +57,7 @@ use super::{
     ConfigId, Contact, Effect, Entry, Event, Fit, Installation, MAX_ADDRESS, MAX_MEMBERS, MAX_NAME,
     Message, Part, PeerGuarantee, Reason, Roster, RosterId, Safeguard, WhyNoVote,
 };
-use crate::identity::{MemberId, Term};
+use crate::identity::{Incarnation, MemberId, Term};
 use crate::machine::Effects;
 use crate::time::Instant;
 
@@ -187,7 +189,7 @@ impl Installation {
     ) {
         let is_plausible = roster.id().term.is_plausible_after(self.highest())
             && roster.entries().len() <= MAX_MEMBERS
-            && roster.is_sound();
+            && roster.is_sound_after(self.roster.id().version);
         if !is_plausible {
             return;
         }
@@ -216,7 +218,18 @@ impl Installation {
         self.release(Reason::Superseded, None, effects);
         self.highest = self.highest.max(roster.id().term);
         self.counts_by = None;
+        self.look_for_lost_lists(now);
         self.go_by(roster, now, effects);
+    }
+
+    /// Who was set up alone has decided the first lists itself, and has told nobody of any before it was on disk. If others have one,
+    /// that disk was lost, and the member was started as new: it led beside them, and has forgotten what it promised.
+    fn look_for_lost_lists(&mut self, now: Instant) {
+        let is_alone = self.roster.voters().eq([self.config.me]);
+        let is_lost = self.roster.id() == RosterId::SEED && is_alone && self.recovery.is_none();
+        if is_lost && self.config.keeps(Safeguard::LostForGood) {
+            self.recovery = Some(Recovery::new(WhyNoVote::Lost, self.incarnation, 0, now));
+        }
     }
 
     /// Goes by a newer roster from now on, and writes it down before it answers anyone by it.
@@ -253,6 +266,17 @@ impl Installation {
         }
     }
 
+    /// Whether an answer of a member that does not vote is one of the disk that it votes with, if it votes by now. Two processes may
+    /// have its id for a while: one that was given up, and one that joins once more in its place.
+    pub(super) fn is_of_its_disk(&self, from: MemberId, joined: Incarnation) -> bool {
+        let part = self.roster.entry(from).map(|entry| entry.part);
+        let votes_with = match part {
+            Some(Part::Voter { joined, .. }) => joined,
+            _ => return true,
+        };
+        votes_with == Some(joined) || !self.config.keeps(Safeguard::SameDisk)
+    }
+
     /// The same list under our own term.
     fn renumber(&mut self, term: Term, now: Instant, effects: &mut Effects<Effect>) {
         let id = RosterId { term, version: self.roster.id().version };
@@ -268,6 +292,11 @@ impl Installation {
             self.counts_by.get_or_insert_with(|| before.clone());
         }
         self.take(roster, now, effects);
+        // Who decided alone has told nobody of a list that its disk may not have: see `look_for_lost_lists`.
+        let is_first = before.voters().count() == 1;
+        if is_first {
+            self.write_roster(now, effects);
+        }
         let me = self.config.me;
         let removed = before.members().filter(|id| !self.roster.has(*id));
         let told = self.roster.members().chain(removed).filter(|id| *id != me);
@@ -275,16 +304,19 @@ impl Installation {
             effects.push(Effect::Send { to, message: self.our_roster() });
         }
         self.send_claim(now, effects);
-        self.write_roster(now, effects);
+        if !is_first {
+            self.write_roster(now, effects);
+        }
     }
 
-    /// Whether we lead, and a quorum, of which we are one, has our roster on disk and has promised us our term by it: no later
-    /// leader goes by an older one.
+    /// Whether we lead, and a quorum, of which we are one, has our roster on disk, under our own term: no later leader goes by an
+    /// older one.
     pub fn is_settled(&self) -> bool {
         self.claim.as_ref().is_some_and(|claim| {
             let electorate = self.counted();
             claim.holds
                 && !self.patience.is_writing()
+                && self.roster.id().term == claim.term
                 && claim.followers(electorate) + 1 >= electorate.quorum()
         })
     }
@@ -425,26 +457,26 @@ impl Installation {
         }
     }
 
-    /// Goes on with what was begun, where the roster is settled: the change that waited for that, a member that is replaced,
-    /// a learner that follows.
+    /// Makes the list of a group that was changed before our own, and goes on with what was begun once that is settled: the change
+    /// that waited for it, a member that is replaced, a learner that follows.
     pub(super) fn go_on_changing(&mut self, now: Instant, effects: &mut Effects<Effect>) {
-        if self.roster.id().is_seed() || !self.is_settled() {
+        let id = self.roster.id();
+        let Some((term, _)) = self.mandate(now).filter(|_| !id.is_seed()) else { return };
+        if id.term != term {
+            if self.takes_own_term_first() && !self.patience.is_slow(self.sure(), now) {
+                self.renumber(term, now, effects);
+            }
             return;
         }
-        let Some((term, _)) = self.mandate(now) else { return };
-        if self.settled != self.roster.id() {
-            self.settled = self.roster.id();
-            effects.push(Effect::Tell(Event::Settled { roster: self.settled }));
+        if !self.is_settled() {
+            return;
         }
-        if self.roster.id().term == term {
-            if let Some(change) = self.change.take().or_else(|| self.next_change(now)) {
-                self.make(change, term, now, effects);
-            }
-        } else if self.takes_own_term_first()
-            && !self.patience.is_slow(self.sure(), now)
-            && self.next_change(now).is_some()
-        {
-            self.renumber(term, now, effects);
+        if self.settled != id {
+            self.settled = id;
+            effects.push(Effect::Tell(Event::Settled { roster: id }));
+        }
+        if let Some(change) = self.change.take().or_else(|| self.next_change(now)) {
+            self.make(change, term, now, effects);
         }
     }
 

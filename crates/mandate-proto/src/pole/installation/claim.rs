@@ -108,9 +108,13 @@ impl Claim {
         self.changed.filter(|_| self.refused.iter().any(refuses))
     }
 
-    /// A member that learns has answered: it joined in that incarnation.
+    /// A member that learns has answered: it joined in that incarnation. What another incarnation under its id has promised binds
+    /// that one only.
     pub(super) fn learns(&mut self, from: MemberId, joined: Incarnation) {
-        self.joined.insert(from, joined);
+        if self.joined.insert(from, joined).is_some_and(|before| before != joined) {
+            self.answered.remove(&from);
+            self.follows.remove(&from);
+        }
     }
 
     /// In which incarnation a member joined that follows by the present roster.

@@ -173,7 +173,9 @@ impl Installation {
             && config.keeps(Safeguard::FirstAnswers);
         let recovery = |why| Some(Recovery::new(why, boot.lifetime, 0, now));
         let recovery = match () {
-            () if boot.is_changed => Some(Recovery::of_changed(promised, boot.lifetime, now)),
+            () if boot.is_changed => {
+                Some(Recovery::of_changed((promised, stored.is_some()), boot.lifetime, now))
+            }
             () if is_lost => recovery(WhyNoVote::Lost),
             () if is_first => recovery(WhyNoVote::New),
             () => None,
@@ -267,7 +269,7 @@ impl Installation {
                 Some(Part::Observer) => WhyNoVote::Observing,
                 _ => WhyNoVote::Disputed,
             }),
-            Some(recovery) if !self.may_recover(recovery.why) => why(WhyNoVote::Outdated),
+            Some(recovery) if !self.may_recover(recovery) => why(WhyNoVote::Outdated),
             Some(recovery) => {
                 let awaits = self.others().filter(|id| !recovery.has_report_of(*id)).collect();
                 Some(NoVote { why: recovery.why, awaits })
@@ -656,7 +658,7 @@ impl Installation {
                 self.receive_claim(from, (term, id, lease), now, effects);
             }
             Message::Promise { term, id } => self.receive_promise(from, (term, id), now, effects),
-            Message::Follow { term, id, joined } => {
+            Message::Follow { term, id, joined } if self.is_of_its_disk(from, joined) => {
                 if let Some(claim) = self.claim.as_mut().filter(|claim| claim.term == term) {
                     claim.learns(from, joined);
                 }
@@ -691,6 +693,7 @@ impl Installation {
                 self.go_back(from, term, now, effects);
             }
             Message::Claim { .. }
+            | Message::Follow { .. }
             | Message::Refuse { .. }
             | Message::Release { .. }
             | Message::Behind { .. } => {}
@@ -775,6 +778,8 @@ mod changes;
 mod first_start;
 #[cfg(test)]
 mod incarnations;
+#[cfg(test)]
+mod needed;
 #[cfg(test)]
 mod schedules;
 #[cfg(test)]

@@ -67,8 +67,10 @@ pub(super) struct Recovery {
     /// Which round of questions this is; only its answers count.
     pub(super) round: u32,
     pub(super) why: WhyNoVote,
-    /// What this member knows itself: its disk is there, but the group was changed.
+    /// What this member knows itself: the group was changed, and its disk is there, or it is new.
     pub(super) own: Option<Promised>,
+    /// Whether its disk is there.
+    has_disk: bool,
     reports: BTreeMap<MemberId, Option<Promised>>,
     /// The others' incarnations that have no disk either, as far as they have said.
     bereft: BTreeMap<MemberId, Incarnation>,
@@ -80,12 +82,18 @@ impl Recovery {
     /// Of a member without a vote; questions begin with this round.
     pub(super) fn new(why: WhyNoVote, incarnation: Incarnation, round: u32, now: Instant) -> Self {
         let (reports, bereft) = Default::default();
-        Recovery { incarnation, round, why, own: None, reports, bereft, next: now }
+        let (own, has_disk) = (None, false);
+        Recovery { incarnation, round, why, own, has_disk, reports, bereft, next: now }
     }
 
-    /// Of a member whose group was changed, and which has promised this itself.
-    pub(super) fn of_changed(own: Promised, incarnation: Incarnation, now: Instant) -> Self {
-        Recovery { own: Some(own), ..Recovery::new(WhyNoVote::Changed, incarnation, 0, now) }
+    /// Of a member whose group was changed, and which has promised this itself, as its disk says if there is one.
+    pub(super) fn of_changed(
+        (own, has_disk): (Promised, bool),
+        incarnation: Incarnation,
+        now: Instant,
+    ) -> Self {
+        let own = Some(own);
+        Recovery { own, has_disk, ..Recovery::new(WhyNoVote::Changed, incarnation, 0, now) }
     }
 
     /// What the others are asked.
@@ -205,9 +213,10 @@ impl Installation {
     ) {
         let Some(recovery) = &mut self.recovery else { return };
         recovery.report(from, by, promised, now);
-        let (roster, why) = ((&self.roster, self.config.me), recovery.why);
-        let outcome = recovery.outcome(roster, self.config.without);
-        let Some(mut recovered) = outcome.filter(|_| self.may_recover(why)) else {
+        let why = recovery.why;
+        let outcome = recovery.outcome((&self.roster, self.config.me), self.config.without);
+        let may_recover = self.recovery.as_ref().is_some_and(|recovery| self.may_recover(recovery));
+        let Some(mut recovered) = outcome.filter(|_| may_recover) else {
             return self.ask(now, effects);
         };
         recovered.to = recovered.to.filter(|to| *to != self.config.me);
@@ -225,9 +234,9 @@ impl Installation {
 
     /// Whether what the others report can give a member its vote. Not in a group that was changed, unless the member has its
     /// disk: it may have forgotten a roster that only it and one other had.
-    pub(super) fn may_recover(&self, why: WhyNoVote) -> bool {
+    pub(super) fn may_recover(&self, recovery: &Recovery) -> bool {
         self.roster.id().is_seed()
-            || why == WhyNoVote::Changed
+            || recovery.has_disk
             || !self.config.keeps(Safeguard::LostForGood)
     }
 

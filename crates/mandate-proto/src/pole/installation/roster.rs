@@ -165,16 +165,14 @@ impl Roster {
         Roster { last_id: changed.last_id.max(self.last_id), ..changed }
     }
 
-    /// Whether a member can have made it: lines in order, no id above the highest, and somebody who votes; a list without
-    /// a leader's term is a seed, or none.
-    pub(super) fn is_sound(&self) -> bool {
-        let is_made = match self.id {
-            RosterId::NONE => self.entries.is_empty(),
-            id => self.voters().next().is_some() && (id == RosterId::SEED || !id.is_seed()),
-        };
-        is_made
+    /// Whether a member that goes by version `known` can be told it: lines in order, no id above the highest, one that votes at
+    /// least, and not so many changes later that one wrong number could use up all versions.
+    pub(super) fn is_sound_after(&self, known: u64) -> bool {
+        let is_of_a_group = self.id == RosterId::NONE || self.voters().next().is_some();
+        is_of_a_group
             && self.entries.is_sorted_by(|a, b| a.id < b.id)
             && self.entries.last().is_none_or(|entry| entry.id <= self.last_id)
+            && self.id.version <= known.saturating_add(1 << 32)
     }
 
     /// The same list, with places for those of which none is known.

@@ -247,6 +247,7 @@ fn config(args: NodeArgs) -> anyhow::Result<KvNodeConfig> {
             group: args.service.service.clone(),
             listen,
             peers,
+            advertise: None,
             identity,
             protocol: election.into(),
             state: args.directory.join("election"),

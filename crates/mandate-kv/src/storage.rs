@@ -53,6 +53,11 @@ pub enum StorageError {
          acknowledged. The others go on as long as a majority of all members runs"
     )]
     Lost,
+    /// It is to be added to a service that runs.
+    #[error(
+        "no member can be added to this service while it runs: its log has the members that it was set up with"
+    )]
+    Joins,
     /// The record of the log's number is gone.
     #[error("there is no record at {} of which log is this member's. {GONE}", .0.display())]
     NoRecord(PathBuf),
@@ -163,6 +168,7 @@ impl Places {
             // Another list of members concerns the election; the log stays.
             Start::Stored | Start::Changed => false,
             Start::Lost => return Err(StorageError::Lost),
+            Start::Join => return Err(StorageError::Joins),
         };
         let (has_state, has_log) = (exists(&self.state)?, exists(&self.log())?);
         match (is_new, has_state) {

@@ -14,6 +14,7 @@ use futures_util::future::select_all;
 use mandate_proto::election::{Lease, NoTransfer, State};
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::neli::{Event, Holding, Partition};
+use mandate_proto::pole::installation::NoChange;
 use mandate_proto::time::Instant;
 use mandate_proto::value::{NoPublish, Value};
 use mandate_runtime::Status;
@@ -177,6 +178,10 @@ impl Elections {
             }
             Command::Publish { done, .. } => {
                 let _ = done.send(Err(NoPublish::WithClaim));
+                false
+            }
+            Command::Change { done, .. } => {
+                let _ = done.send(Err(NoChange::Unsupported.into()));
                 false
             }
             Command::Figures(_) => false,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use mandate_proto::identity::MemberId;
-use mandate_proto::pole::installation::PeerGuarantee;
+use mandate_proto::pole::installation::{ConfigId, MAX_ADDRESS, PeerGuarantee, Roster, RosterId};
 use mandate_proto::wire;
 use mandate_runtime::transport::{Delivery, Inbound, Transport};
 use mandate_runtime::{Election, Protocol, Setup, Start, StartError};
@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::links::{
     Identity, IdentityFiles, LinkError, LinkEvent, Links, LinksConfig, Renewal, Settings,
+    is_address,
 };
 
 /// Frames that wait for the driver, which is busy only while it writes to disk.
@@ -30,8 +31,12 @@ pub struct PeerSetup {
     pub group: String,
     /// Where to listen, for UDP and TCP.
     pub listen: SocketAddr,
-    /// Where the others are, as `host:port`.
+    /// Where the others are, as `host:port`. Of members that are added while the group runs, the group's list says it.
     pub peers: BTreeMap<MemberId, String>,
+    /// Where the others find this member, as `host:port`: so it is written into the group's list when the members are changed. Default: where
+    /// it listens, if that is an address and a port of this host; otherwise the list says what the others are
+    /// configured with, as soon as one of them leads and changes the members.
+    pub advertise: Option<String>,
     /// Who this member is.
     pub identity: Identity,
     /// The protocol, and this member's part in it.
@@ -62,12 +67,20 @@ pub struct Peer {
 impl Peer {
     /// Starts a member on the current tokio runtime.
     pub async fn start(setup: PeerSetup) -> Result<Self, PeerError> {
-        let PeerSetup { group, listen, peers, identity, protocol, state, start } = setup;
-        let (me, version, settings) = (protocol.me(), version(&protocol), settings(&protocol));
+        let PeerSetup { group, listen, peers, advertise, identity, protocol, state, start } = setup;
+        if let Some(address) = advertise.as_ref().filter(|address| !is_address(address)) {
+            let (member, address) = (protocol.me(), address.clone());
+            return Err(LinkError::InvalidAddress { member, address }.into());
+        }
+        let protocol = with_contacts(protocol, &peers, advertise.or_else(|| fixed(listen)));
+        let (me, version) = (protocol.me(), version(&protocol));
         let keeps_votes = matches!(protocol, Protocol::Pole(_));
+        let shown = protocol.clone();
         // First: the links show whose state it is.
         let prepared = Election::prepare(Setup { protocol, group: group.clone(), state, start })?;
         let disk = prepared.disk();
+        let settings = settings(&shown, prepared.roster().as_ref());
+        let configured = peers.clone();
         let links = LinksConfig {
             group,
             me,
@@ -82,7 +95,8 @@ impl Peer {
         };
         let (links, events) = Links::start(links).await?;
         let (inbox, inbound) = mpsc::channel(INBOX);
-        let election = prepared.start(Arc::new(LinkTransport(links.clone())), inbound);
+        let transport = LinkTransport { links: links.clone(), protocol: shown, configured };
+        let election = prepared.start(Arc::new(transport), inbound);
         tokio::spawn(pass_on(events, inbox));
         Ok(Peer { election, links })
     }
@@ -129,11 +143,15 @@ fn version(protocol: &Protocol) -> u32 {
 }
 
 /// What members must have alike, so that they may count each other's votes, and what is hardly meant to differ.
-fn settings(protocol: &Protocol) -> Settings {
-    let (Protocol::Pole(config), Some(agreed)) = (protocol, protocol.agreed()) else {
+fn settings(protocol: &Protocol, roster: Option<&Roster>) -> Settings {
+    let (Protocol::Pole(config), Some(roster), Some(agreed)) =
+        (protocol, roster, protocol.agreed())
+    else {
         return Settings::default();
     };
-    let settings = Settings::new(config.seed_id(), config.members(), &agreed.guarantee)
+    let id = ConfigId::of_roster(roster, config.guarantee());
+    let members: Vec<_> = roster.members().collect();
+    let settings = Settings::new(id, &members, &agreed.guarantee)
         .with("oracle", config.oracle())
         .with("detection", format_args!("{:?}", config.detect()));
     match config.guarantee() {
@@ -144,16 +162,60 @@ fn settings(protocol: &Protocol) -> Settings {
     }
 }
 
+/// The protocol, with what this member is configured to know of where members are: for a leader that changes the members. What was said
+/// of a member before stays.
+fn with_contacts(
+    protocol: Protocol,
+    peers: &BTreeMap<MemberId, String>,
+    own: Option<String>,
+) -> Protocol {
+    let Protocol::Pole(config) = protocol else { return protocol };
+    let mut contacts = config.contacts().clone();
+    let own = own.map(|address| (config.me(), address));
+    for (member, address) in peers.clone().into_iter().chain(own) {
+        let contact = contacts.entry(member).or_default();
+        // One that is too long for the list stays where it is configured.
+        if contact.address.is_empty() && address.len() <= MAX_ADDRESS {
+            contact.address = address;
+        }
+    }
+    Protocol::Pole(config.with_contacts(contacts))
+}
+
+/// Where others find who listens there, if that says it.
+fn fixed(listen: SocketAddr) -> Option<String> {
+    (!listen.ip().is_unspecified() && listen.port() != 0).then(|| listen.to_string())
+}
+
 /// Links, as a driver sees them.
-struct LinkTransport(Links);
+struct LinkTransport {
+    links: Links,
+    protocol: Protocol,
+    /// Where members are, by this member's configuration.
+    configured: BTreeMap<MemberId, String>,
+}
 
 impl Transport for LinkTransport {
     fn send(&self, to: MemberId, delivery: Delivery, frame: Vec<u8>) {
-        self.0.send(to, delivery, frame);
+        self.links.send(to, delivery, frame);
     }
 
     fn round_trip(&self, to: MemberId) -> Option<Duration> {
-        self.0.round_trip(to)
+        self.links.round_trip(to)
+    }
+
+    /// A process that is to be added asks whom it is configured with, if anyone; one that was removed asks nobody.
+    fn goes_by(&self, roster: &Roster) {
+        let me = self.protocol.me();
+        let members = match roster.id() {
+            RosterId::NONE => self.configured.clone(),
+            _ if roster.has(me) => {
+                let others = roster.entries().iter().filter(|entry| entry.id != me);
+                others.map(|entry| (entry.id, entry.contact.address.clone())).collect()
+            }
+            _ => BTreeMap::new(),
+        };
+        self.links.set_members(&members, settings(&self.protocol, Some(roster)));
     }
 }
 
@@ -186,6 +248,7 @@ fn inbound(event: LinkEvent) -> Option<Inbound> {
 
 #[cfg(test)]
 mod tests {
+    use mandate_proto::pole::installation::Contact;
     use mandate_proto::pole::member;
 
     use super::*;
@@ -202,9 +265,39 @@ mod tests {
                 });
             Protocol::Pole(config.unwrap())
         };
-        let (ours, theirs) = (settings(&protocol(10)), settings(&protocol(4)));
+        let roster = Roster::seed([1, 2].map(MemberId::new));
+        let shown = |protocol| settings(&protocol, Some(&roster));
+        let (ours, theirs) = (shown(protocol(10)), shown(protocol(4)));
         assert!(ours.agrees(&theirs), "that is no reason to refuse");
         assert_eq!(ours.differences(&theirs), [("drift_per_mille", "10", "4".to_owned())]);
+    }
+
+    #[test]
+    fn where_members_are_is_said_by_whoever_knows_it_best() {
+        let id = MemberId::new;
+        let (interval, detect) = (Duration::from_millis(100), Duration::from_secs(1));
+        let named = Contact { name: "left".into(), address: String::new() };
+        let moved = Contact { name: "right".into(), address: "said:3".into() };
+        let config = member::Config::new(id(1), [1, 2, 3].map(id), interval, detect).unwrap();
+        let protocol = Protocol::Pole(config.with_contacts([(id(2), named), (id(3), moved)]));
+        let peers = BTreeMap::from([(id(2), "file:2".to_owned()), (id(3), "file:3".to_owned())]);
+        let found = |own: Option<String>| {
+            let Protocol::Pole(config) = with_contacts(protocol.clone(), &peers, own) else {
+                panic!("another protocol")
+            };
+            let one = |number| {
+                config.contacts().get(&id(number)).map_or("", |contact| &contact.address).to_owned()
+            };
+            ([one(1), one(2), one(3)], config.contacts()[&id(2)].name.clone())
+        };
+        let (addresses, name) = found(fixed("10.0.0.7:7101".parse().unwrap()));
+        assert_eq!(addresses, ["10.0.0.7:7101", "file:2", "said:3"]);
+        assert_eq!(name, "left");
+        // Everywhere is nowhere in particular: the others say it.
+        for listen in ["0.0.0.0:7101", "[::]:7101", "10.0.0.7:0"] {
+            assert_eq!(found(fixed(listen.parse().unwrap())).0[0], "", "{listen}");
+        }
+        assert_eq!(found(Some("a".repeat(MAX_ADDRESS + 1))).0[0], "", "too long for the list");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use core::time::Duration;
 use crate::identity::{MemberId, Term};
 use crate::machine::Machine;
 use crate::oracle::{Measured, NoScore};
+use crate::pole::installation::{Change, NoChange};
 use crate::score::Score;
 use crate::time::Instant;
 use crate::value::{NoPublish, Value};
@@ -157,6 +158,11 @@ pub trait Elector: Machine {
     /// Publishes a value with the term that is held, or says why this protocol never does.
     fn publish(_value: Value) -> Result<Self::Input, NoPublish> {
         Err(NoPublish::Unsupported)
+    }
+
+    /// Changes the members of the group, or says why this protocol never does.
+    fn change(_change: Change) -> Result<Self::Input, NoChange> {
+        Err(NoChange::Unsupported)
     }
 
     /// What this member holds at `now`; `None` also where one machine leads many roles.

@@ -5,7 +5,7 @@
 //! describes itself. Peers therefore agree on [`VERSION`] before they exchange any: it rises with every
 //! change of a message.
 //!
-//! Decoding is total and allocates nothing but values, which are bounded: a frame is a message, exactly, or an error. What numbers
+//! Decoding is total and allocates nothing but values and lists of members, which are bounded: a frame is a message, exactly, or an error. What numbers
 //! *mean* is for the machines to judge, and they ignore what cannot be.
 
 use alloc::vec::Vec;
@@ -15,14 +15,20 @@ use serde::de::DeserializeOwned;
 
 use crate::neli;
 use crate::nfd_l;
+use crate::pole::installation::{self, Entry, MAX_ADDRESS, MAX_MEMBERS, MAX_NAME};
 use crate::pole::member::{self, Handover};
 use crate::value::MAX_VALUE_BYTES;
 
 /// Rises with every change of a message.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
-/// No frame is longer; one without a value has 256 bytes at most.
-pub const MAX_BYTES: usize = 256 + MAX_VALUE_BYTES;
+/// A list of the most members with the longest names and addresses, and with each what else a line says: two ids and an
+/// incarnation, what it does, and how long its texts are.
+const MAX_ROSTER_BYTES: usize = MAX_MEMBERS * (MAX_NAME + MAX_ADDRESS + 26);
+
+/// No frame is longer; one without a value or a list of members has 256 bytes at most.
+pub const MAX_BYTES: usize =
+    256 + if MAX_ROSTER_BYTES > MAX_VALUE_BYTES { MAX_ROSTER_BYTES } else { MAX_VALUE_BYTES };
 
 /// A message that can be sent.
 pub trait Wire: Serialize + DeserializeOwned {
@@ -46,6 +52,13 @@ impl Wire for member::Message {
             member::Message::Handover {
                 why: Handover::Better { present, predicted, .. }, ..
             } => present.is_finite() && predicted.is_finite(),
+            member::Message::Installation(installation::Message::Roster { roster, .. }) => {
+                let fits = |entry: &Entry| {
+                    entry.contact.name.len() <= MAX_NAME
+                        && entry.contact.address.len() <= MAX_ADDRESS
+                };
+                roster.entries().len() <= MAX_MEMBERS && roster.entries().iter().all(fits)
+            }
             _ => true,
         }
     }
@@ -63,8 +76,11 @@ pub enum Malformed {
     /// A message, and more.
     #[error("{0} bytes more than the message")]
     Trailing(usize),
-    /// A message with a number that no member sends.
-    #[error("a message with a number that is not finite, or negative where it cannot be")]
+    /// A message with a number that no member sends, or a list of members that nobody can have.
+    #[error(
+        "a message with a number that is not finite, or negative where it cannot be, or a list of too many members or too \
+         long names"
+    )]
     Unsound,
 }
 

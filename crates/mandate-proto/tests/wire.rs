@@ -11,7 +11,8 @@ use mandate_proto::machine::{Effects, Machine};
 use mandate_proto::nfd_l;
 use mandate_proto::oracle::{Measure, Measured, NoScore};
 use mandate_proto::pole::installation::{
-    self, Boot, ClaimId, ConfigId, Freed, PeerGuarantee, Promised,
+    self, Boot, ClaimId, ConfigId, Contact, Entry, Freed, MAX_ADDRESS, MAX_MEMBERS, MAX_NAME, Part,
+    PeerGuarantee, Promised, Roster, RosterId,
 };
 use mandate_proto::pole::member::{Config, Effect, Handover, Input, Member, Message, Moves};
 use mandate_proto::pole::selection::{self, Proposal};
@@ -102,6 +103,42 @@ fn selection_message() -> impl Strategy<Value = selection::Message> {
     ]
 }
 
+fn part() -> impl Strategy<Value = Part> {
+    let replaces = || prop::option::of(member());
+    prop_oneof![
+        4 => (replaces(), prop::option::of(life()))
+            .prop_map(|(replaces, joined)| Part::Voter { replaces, joined }),
+        1 => replaces().prop_map(|replaces| Part::Learner { replaces }),
+        1 => Just(Part::Observer),
+    ]
+}
+
+fn roster() -> impl Strategy<Value = Roster> {
+    let contact = ("[a-z]{0,9}", "[a-z0-9:]{0,9}");
+    let contact = contact.prop_map(|(name, address)| Contact { name, address });
+    let entry = (member(), part(), contact);
+    let entry = entry.prop_map(|(id, part, contact)| Entry { id, part, contact });
+    (term(), number(), prop::collection::vec(entry, 0..7))
+        .prop_map(|(term, version, entries)| Roster::new(RosterId { term, version }, entries))
+}
+
+/// A list, mostly with what it comes to.
+fn listed() -> impl Strategy<Value = (Roster, ConfigId)> {
+    let lease = Duration::from_millis(400);
+    let leased = PeerGuarantee::Leased { lease, allowance_per_mille: 10 };
+    let of = |guarantee| {
+        move |roster: Roster| {
+            let config = ConfigId::of_roster(&roster, guarantee);
+            (roster, config)
+        }
+    };
+    prop_oneof![
+        3 => roster().prop_map(of(leased)),
+        3 => roster().prop_map(of(PeerGuarantee::Fenced)),
+        1 => (roster(), digest()),
+    ]
+}
+
 fn installation_message() -> impl Strategy<Value = installation::Message> {
     use installation::Message as M;
     let freed = (term(), member(), life()).prop_map(|(term, by, life)| Freed { term, by, life });
@@ -109,6 +146,8 @@ fn installation_message() -> impl Strategy<Value = installation::Message> {
         (term(), claim_id(), duration(), prop::option::of(freed))
             .prop_map(|(term, id, lease, freed)| M::Claim { term, id, lease, freed }),
         (term(), claim_id()).prop_map(|(term, id)| M::Promise { term, id }),
+        (term(), claim_id(), life()).prop_map(|(term, id, joined)| M::Follow { term, id, joined }),
+        listed().prop_map(|(roster, config)| M::Roster { roster, config }),
         (term(), term()).prop_map(|(term, promised)| M::Refuse { term, promised }),
         (term(), life(), prop::option::of(member())).prop_map(|(term, life, next)| M::Release {
             term,
@@ -235,6 +274,34 @@ fn the_longest_value_fits_and_bytes_that_are_no_value_are_no_message() {
     let last = bytes.len() - 1;
     bytes[last] = 7;
     assert_eq!(decode::<Message>(&bytes), Err(Malformed::NoMessage(bytes.len())));
+}
+
+#[test]
+fn the_longest_list_of_members_fits_and_one_that_is_longer_is_no_message() {
+    let list = |size: usize, name: usize, address: usize| {
+        let entry = |place: usize| Entry {
+            id: MemberId::new(u32::MAX - u32::try_from(place).unwrap()),
+            part: Part::Voter {
+                replaces: Some(MemberId::new(u32::MAX)),
+                joined: Some(Incarnation::new(u64::MAX)),
+            },
+            contact: Contact { name: "n".repeat(name), address: "a".repeat(address) },
+        };
+        let id = RosterId { term: Term::new(u64::MAX), version: u64::MAX };
+        let roster = Roster::new(id, (0..size).map(entry));
+        let config = ConfigId::of_roster(&roster, PeerGuarantee::Fenced);
+        Message::Installation(installation::Message::Roster { roster, config })
+    };
+    let longest = list(MAX_MEMBERS, MAX_NAME, MAX_ADDRESS);
+    let bytes = bytes_of(&longest);
+    assert!(bytes.len() <= MAX_BYTES, "{} bytes", bytes.len());
+    assert!(bytes.len() + 256 > MAX_BYTES, "the bound is no larger than it has to be");
+    assert_eq!(decode(&bytes), Ok(longest));
+    for too_long in
+        [list(MAX_MEMBERS + 1, 1, 1), list(3, MAX_NAME + 1, 1), list(3, 1, MAX_ADDRESS + 1)]
+    {
+        assert_eq!(decode::<Message>(&bytes_of(&too_long)), Err(Malformed::Unsound));
+    }
 }
 
 #[test]

@@ -242,6 +242,13 @@ where
                 self.carry_out().await?;
                 let _ = done.send(published);
             }
+            Command::Change { change, done } => {
+                let input = M::change(change.clone());
+                if let Some(input) = self.driven.side.begin_change(change, input, done) {
+                    self.driven.handle(input);
+                }
+                self.carry_out().await?;
+            }
             Command::Figures(figures) => self.driven.take_figures(figures),
             Command::Status { done } => self.answer(done),
             Command::Stop => {
@@ -276,6 +283,8 @@ where
             }
         }
         self.backend.carried_out(&mut self.driven);
+        let held = self.driven.held();
+        self.driven.side.check_change(held);
         self.driven.side.check_jeopardy();
         Ok(())
     }

@@ -2,128 +2,31 @@
 
 use std::fs::File;
 use std::future::Future;
-use std::sync::{Arc, PoisonError, Weak};
-use std::time::{Duration, SystemTime};
+use std::sync::{PoisonError, Weak};
+use std::time::Duration;
 
 use mandate_proto::detector::quality::Detection;
-use mandate_proto::election::{Candidacy, Figures, NoTransfer, quorum};
-use mandate_proto::identity::{Incarnation, MemberId, Term};
-use mandate_proto::machine::Effects;
-use mandate_proto::nfd_l;
-use mandate_proto::nfd_l::NfdL;
+use mandate_proto::election::{Candidacy, Figures, NoTransfer};
+use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::oracle::View;
-use mandate_proto::pole::installation::{self, NoVote};
-use mandate_proto::pole::member::{self, Member};
+use mandate_proto::pole::installation::{Change, NoChange, NoVote, Roster};
 use mandate_proto::score::Score;
-use mandate_proto::time::WallTime;
 use mandate_proto::value::{NoPublish, Value};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::sync::{broadcast, oneshot, watch};
 use tokio::time::timeout;
 
 use crate::disk::DiskHealth;
-use crate::driver::Driver;
-use crate::durable::{Agreed, DurableError, DurableFile, Owner};
+use crate::durable::DurableFile;
 use crate::ends::{Command, HandleEnd, Records};
 use crate::engine_side::EngineSide;
 use crate::event::{Event, Record};
 use crate::mandate::Mandate;
-use crate::peer::PeerBackend;
-use crate::protocol::Protocol;
-use crate::transport::{Inbound, Transport};
 
 /// How long a shutdown may take: after that the driver is let go.
 const SHUTDOWN: Duration = Duration::from_secs(2);
 
 /// How long a question may take: a driver that waits for its disk answers nobody.
 const STATUS: Duration = Duration::from_secs(1);
-
-/// What a member starts from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// The state on its disk, which must be there.
-    Stored,
-    /// It takes part for the first time; its disk must be empty. Unless it is alone, it has no vote until all members of its
-    /// list have answered it once: the first start of a group needs all of its members.
-    New,
-    /// Its disk was lost: it has no vote until all others have told it what they promised.
-    Lost,
-    /// The list of members, or the guarantee, was changed while all members were stopped, or this member is new in such a
-    /// group. It has no vote until all others of the new list have told it what they promised. Also if the list is the one on
-    /// its disk: it may have been another in between, while this member was left out, and then the others know higher terms.
-    Changed,
-}
-
-/// How a member is set up.
-#[derive(Debug)]
-pub struct Setup {
-    /// The protocol.
-    pub protocol: Protocol,
-    /// The group's name.
-    pub group: String,
-    /// Where its state is kept.
-    pub state: std::path::PathBuf,
-    /// What it starts from.
-    pub start: Start,
-}
-
-/// Why a member cannot start. Nothing was changed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// The state cannot be used.
-    #[error(transparent)]
-    Durable(#[from] DurableError),
-    /// There is none.
-    #[error(
-        "there is no state at {0}. If this member takes part for the first time, start it with `Start::New`; if \
-         its disk was lost, with `Start::Lost`: it will ask the others what it may have promised"
-    )]
-    NoState(std::path::PathBuf),
-    /// There is one, and none was expected.
-    #[error(
-        "there is a state at {0} already: this member has taken part before. Start it with \
-         `Start::Stored`; if it is to forget everything, and only then, move that file away"
-    )]
-    HasState(std::path::PathBuf),
-    /// The group was another when the state was written.
-    #[error(
-        "{path} was written with {before}, and now the configuration says {now}. Members that count votes among \
-         different members elect two leaders. Correct the configuration; or, to change it: stop all members, \
-         wait for a lease, edit the configuration of all, and start all of them with `Start::Changed`"
-    )]
-    Differs {
-        /// The state.
-        path: std::path::PathBuf,
-        /// What it was written with.
-        before: Box<Agreed>,
-        /// What is configured.
-        now: Box<Agreed>,
-    },
-    /// A change of members after which nobody may remember what was promised.
-    #[error(
-        "of the members {before} only {kept} are in the new list, and {needed} are needed, so that one of them knows the \
-         highest term. Change the list in several steps"
-    )]
-    TooFewKept {
-        /// The old list.
-        before: String,
-        /// How many of them are kept.
-        kept: usize,
-        /// How many must be.
-        needed: usize,
-    },
-    /// A lost disk in a group of one.
-    #[error(
-        "this group has one member, so there is nobody to ask what the lost disk held. Start it with `Start::New`: terms begin \
-         at 1 again, so whatever refuses lower terms must be told to forget the old ones"
-    )]
-    NobodyToAsk,
-    /// The system gave no random number.
-    #[error("the system gave no random number: {0}")]
-    Random(getrandom::Error),
-}
 
 /// Why leading ended before the work was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -137,6 +40,24 @@ pub enum LeadError {
     },
     /// The member was shut down.
     #[error("this member was shut down")]
+    Stopped,
+}
+
+/// Why a change of members did not come to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChangeError {
+    /// It was not made, and never will be.
+    #[error(transparent)]
+    Refused(#[from] NoChange),
+    /// Leadership was lost after it was begun: the next leader goes on with it, or never hears of it. Ask that one who the
+    /// members are before trying again.
+    #[error(
+        "leadership was lost before a quorum had the change on disk: look at the members that the next leader goes by"
+    )]
+    LeadershipLost,
+    /// The member was shut down. As with lost leadership, it may have been made.
+    #[error("this member was shut down before a quorum had the change on disk")]
     Stopped,
 }
 
@@ -240,7 +161,7 @@ impl Status {
 pub struct Election {
     pub(crate) end: HandleEnd,
     /// Its state, where it has one, for as long as the member runs.
-    durable: Weak<DurableFile>,
+    pub(crate) durable: Weak<DurableFile>,
 }
 
 /// Sees what a member sees, and cannot do anything: it never contends, and does not keep the member running.
@@ -269,45 +190,6 @@ impl Observer {
 }
 
 impl Election {
-    /// Starts a member on the current tokio runtime.
-    pub fn start(
-        setup: Setup,
-        transport: Arc<dyn Transport>,
-        inbound: mpsc::Receiver<Inbound>,
-    ) -> Result<Self, StartError> {
-        Ok(Election::prepare(setup)?.start(transport, inbound))
-    }
-
-    /// Opens and locks a member's state, and starts nothing yet: for engines whose links show whose state it is.
-    pub fn prepare(setup: Setup) -> Result<Prepared, StartError> {
-        let lifetime = Incarnation::new(getrandom::u64().map_err(StartError::Random)?);
-        let me = setup.protocol.me();
-        let others = setup.protocol.members().iter().copied().filter(|id| *id != me).collect();
-        let lease = setup.protocol.guarantee().lease();
-        let (durable, machine) = match &setup.protocol {
-            Protocol::Pole(config) => {
-                if setup.start == Start::Lost && config.members().len() == 1 {
-                    return Err(StartError::NobodyToAsk);
-                }
-                let (durable, stored) = open(&setup)?;
-                let boot = installation::Boot {
-                    stored,
-                    is_new: setup.start == Start::New,
-                    is_changed: setup.start == Start::Changed,
-                    joins: false,
-                    lifetime,
-                };
-                (durable, Booted::Pole(Box::new((config.clone(), boot))))
-            }
-            Protocol::NfdL { config, .. } => {
-                let (durable, stored) = open(&setup)?;
-                let boot = nfd_l::Boot { stored, wall: wall_time(), lifetime };
-                (durable, Booted::NfdL(Box::new((*config, boot))))
-            }
-        };
-        Ok(Prepared { durable, others, lease, machine })
-    }
-
     pub(crate) fn new(end: HandleEnd) -> Self {
         Election { end, durable: Weak::new() }
     }
@@ -421,6 +303,29 @@ impl Election {
         told.await.unwrap_or(Err(NoTransfer::NotLeading))
     }
 
+    /// Changes the members of the group, which this member leads, and waits until a quorum has the new list on disk: the change
+    /// will not be undone then. Returns the list that this member goes by at that moment; steps that the leader takes by itself may
+    /// be in it already.
+    ///
+    /// An added member counts as added as soon as it is on the list, as a learner: it becomes a voter, and takes the place of the
+    /// one that it replaces, once it follows. To wait for that, watch [`members`](Election::members). It is done by the leader,
+    /// and by the next one if leadership moves.
+    ///
+    /// It takes a round trip to a quorum and its writes; two if this is the first change of this leader. Nothing bounds
+    /// it if no quorum answers and leaders have no leases. Dropping this future does not take the change back.
+    pub async fn change_members(&self, change: Change) -> Result<Roster, ChangeError> {
+        let (done, told) = oneshot::channel();
+        let _ = self.end.commands.send(Command::Change { change, done }).await;
+        told.await.unwrap_or(Err(ChangeError::Stopped))
+    }
+
+    /// The list of members that this member goes by, to watch: who votes, who learns, who observes, and where they are. In a group
+    /// that was never changed it says nothing of where. [`Roster::NONE`] while it waits to be added to a group; `None` where the engine
+    /// keeps no list.
+    pub fn members(&self) -> watch::Receiver<Option<Roster>> {
+        self.end.members.clone()
+    }
+
     /// Publishes a value with the term that this member holds now: everyone sees it with the leader, and it ends with the
     /// term. Refused if this member does not lead. When this returns, the value is on its way to the others.
     pub async fn publish(&self, value: Value) -> Result<(), NoPublish> {
@@ -473,116 +378,6 @@ impl Election {
         };
         let _ = timeout(SHUTDOWN, stopped).await;
     }
-}
-
-/// A member whose state is open and locked, and that does not run yet.
-#[derive(Debug)]
-pub struct Prepared {
-    durable: Arc<DurableFile>,
-    others: Vec<MemberId>,
-    lease: Option<Duration>,
-    machine: Booted,
-}
-
-/// What a machine starts from.
-#[derive(Debug)]
-enum Booted {
-    Pole(Box<(member::Config, installation::Boot)>),
-    NfdL(Box<(nfd_l::Config, nfd_l::Boot)>),
-}
-
-impl Prepared {
-    /// The random number of the state's file; see [`DurableFile::disk`].
-    pub fn disk(&self) -> u64 {
-        self.durable.disk()
-    }
-
-    /// Starts the member on the current tokio runtime.
-    pub fn start(
-        self,
-        transport: Arc<dyn Transport>,
-        inbound: mpsc::Receiver<Inbound>,
-    ) -> Election {
-        let Prepared { durable, others, lease, machine } = self;
-        let (mut election, side) = EngineSide::open(lease);
-        election.durable = Arc::downgrade(&durable);
-        let now = side.now();
-        let backend = PeerBackend::new(durable, transport, others, inbound, now);
-        match machine {
-            Booted::Pole(booted) => {
-                let (config, boot) = *booted;
-                let mut effects = Effects::new();
-                let machine = Member::start(config, boot, now, &mut effects);
-                tokio::spawn(Driver::new(machine, effects, side, backend).run());
-            }
-            Booted::NfdL(booted) => {
-                let (config, boot) = *booted;
-                let mut effects = Effects::new();
-                let machine = NfdL::start(config, boot, now, &mut effects);
-                tokio::spawn(Driver::new(machine, effects, side, backend).run());
-            }
-        }
-        election
-    }
-}
-
-/// Opens what the member must not forget, and sees whether that is as it should be.
-fn open<T: DeserializeOwned + Serialize>(
-    setup: &Setup,
-) -> Result<(Arc<DurableFile>, Option<T>), StartError> {
-    let owner = Owner { group: setup.group.clone(), member: setup.protocol.me().to_string() };
-    let (mut durable, stored) = DurableFile::open::<T>(&setup.state, owner)?;
-    match (setup.start, stored.is_some()) {
-        (Start::Stored, false) => return Err(StartError::NoState(setup.state.clone())),
-        (Start::New | Start::Lost, true) => {
-            return Err(StartError::HasState(setup.state.clone()));
-        }
-        _ => {}
-    }
-    let now = setup.protocol.agreed();
-    compare(setup, durable.agreed(), now.as_ref())?;
-    if setup.start == Start::Changed && durable.agreed().is_some_and(|it| Some(it) == now.as_ref())
-    {
-        tracing::warn!(
-            "this member was started with `Start::Changed` (--members-changed), and the state was written with the same members and guarantee. It \
-             waits for all others as after a change: start it with `Start::Stored` from now on"
-        );
-    }
-    let is_unsaid = durable.agreed().is_none() && now.is_some();
-    durable.agree(now);
-    // A state of an earlier release says nothing of it yet.
-    if let Some(stored) = stored.as_ref().filter(|_| is_unsaid && setup.start == Start::Stored) {
-        durable.store(stored)?;
-    }
-    Ok((Arc::new(durable), stored))
-}
-
-/// Whether a member may go on with this configuration after that one.
-fn compare(setup: &Setup, before: Option<&Agreed>, now: Option<&Agreed>) -> Result<(), StartError> {
-    let (Some(before), Some(now)) = (before, now) else { return Ok(()) };
-    if setup.start != Start::Changed {
-        return match before == now {
-            true => Ok(()),
-            false => Err(StartError::Differs {
-                path: setup.state.clone(),
-                before: Box::new(before.clone()),
-                now: Box::new(now.clone()),
-            }),
-        };
-    }
-    // Enough of the old ones that every old quorum has one of them.
-    let size = before.members.len();
-    let needed = size - quorum(size) + 1;
-    let kept = before.members.iter().filter(|id| now.members.contains(id)).count();
-    if kept < needed {
-        return Err(StartError::TooFewKept { before: before.members.join(" "), kept, needed });
-    }
-    Ok(())
-}
-
-fn wall_time() -> WallTime {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    WallTime::from_unix_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 fn latest_first(records: &Records) -> Vec<Record> {

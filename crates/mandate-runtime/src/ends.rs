@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use mandate_proto::election::{Figures, NoTransfer};
 use mandate_proto::identity::MemberId;
+use mandate_proto::pole::installation::{Change, Roster};
 use mandate_proto::value::{NoPublish, Value};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use crate::disk::Disk;
-use crate::election::{ElectionState, Status};
+use crate::election::{ChangeError, ElectionState, Status};
 use crate::event::{Event, Record};
 use crate::mandate::Mandate;
 
@@ -51,6 +52,13 @@ pub enum Command {
         /// Told when it is on its way to the others, or why it is not.
         done: oneshot::Sender<Result<(), NoPublish>>,
     },
+    /// Change the members of the group.
+    Change {
+        /// How.
+        change: Change,
+        /// Told when it will not be undone, with the list that it led to, or why it was not made.
+        done: oneshot::Sender<Result<Roster, ChangeError>>,
+    },
     /// What the application knows, from now on.
     Figures(Figures),
     /// Say what is known.
@@ -73,6 +81,7 @@ pub(crate) struct EngineEnd {
     given_back: watch::Receiver<Option<Mandate>>,
     stop: watch::Receiver<bool>,
     pub(crate) state: watch::Sender<ElectionState>,
+    pub(crate) members: watch::Sender<Option<Roster>>,
     events: broadcast::Sender<Event>,
     records: Records,
     pub(crate) disk: Disk,
@@ -88,6 +97,7 @@ pub(crate) struct HandleEnd {
     pub(crate) given_back: watch::Sender<Option<Mandate>>,
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) state: watch::Receiver<ElectionState>,
+    pub(crate) members: watch::Receiver<Option<Roster>>,
     pub(crate) events: broadcast::Sender<Event>,
     pub(crate) records: Records,
     pub(crate) disk: Disk,
@@ -100,6 +110,7 @@ pub(crate) fn pair() -> (HandleEnd, EngineEnd) {
     let (given_back, returned) = watch::channel(None);
     let (stop, stopped) = watch::channel(false);
     let (state, watched) = watch::channel(ElectionState::Electing);
+    let (members, listed) = watch::channel(None);
     let (events, _) = broadcast::channel(EVENTS);
     let (records, disk) = (Records::default(), Disk::default());
     let handle = HandleEnd {
@@ -108,6 +119,7 @@ pub(crate) fn pair() -> (HandleEnd, EngineEnd) {
         given_back,
         stop,
         state: watched,
+        members: listed,
         events: events.clone(),
         records: records.clone(),
         disk: disk.clone(),
@@ -118,6 +130,7 @@ pub(crate) fn pair() -> (HandleEnd, EngineEnd) {
         given_back: returned,
         stop: stopped,
         state,
+        members,
         events,
         records,
         disk,

@@ -13,11 +13,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mandate_proto::election::{Lease, NoTransfer, State};
+use mandate_proto::identity::Term;
+use mandate_proto::pole::installation::{Change, NoChange, Roster, RosterId};
 use mandate_proto::time::Instant;
+use tokio::sync::oneshot;
 
 use crate::clock::Clock;
 use crate::disk::Disk;
-use crate::election::{Election, ElectionState};
+use crate::election::{ChangeError, Election, ElectionState};
 pub use crate::ends::Command;
 use crate::ends::{self, EngineEnd};
 use crate::event::Event;
@@ -31,6 +34,18 @@ pub struct EngineSide {
     /// Zero without leases.
     lease: Duration,
     renewals: u64,
+    change: Option<Pending>,
+    /// The last list of this member, as the leader, that a quorum had on disk.
+    settled: RosterId,
+}
+
+/// A change of members that somebody waits for.
+#[derive(Debug)]
+struct Pending {
+    change: Change,
+    /// The term in which it was asked for, if this member led.
+    term: Option<Term>,
+    done: oneshot::Sender<Result<Roster, ChangeError>>,
 }
 
 impl EngineSide {
@@ -39,7 +54,9 @@ impl EngineSide {
         let (handle, end) = ends::pair();
         let cell = LeaseCell::new(Clock::start());
         let lease = lease.unwrap_or_default();
-        (Election::new(handle), EngineSide { cell, end, lease, renewals: 0 })
+        let side =
+            EngineSide { cell, end, lease, renewals: 0, change: None, settled: RosterId::NONE };
+        (Election::new(handle), side)
     }
 
     /// The clock that mandates are checked against.
@@ -127,7 +144,68 @@ impl EngineSide {
         if let Event::Published { leader, term, value } = &event {
             self.end.state.send_if_modified(|state| state.take_value(*leader, *term, value));
         }
+        match &event {
+            Event::RosterChanged(roster) => self.go_by(roster.clone()),
+            Event::RosterSettled(settled) => self.settled = *settled,
+            _ => {}
+        }
+        match &event {
+            Event::RosterChanged(_) | Event::RosterSettled(_) => self.check_made(),
+            Event::NotChanged { change, reason } => {
+                if let Some(pending) = self.change.take_if(|pending| pending.change == *change) {
+                    let _ = pending.done.send(Err(ChangeError::Refused(*reason)));
+                }
+            }
+            _ => {}
+        }
         self.end.tell(event);
+    }
+
+    /// The list that the member goes by from now on, for those who watch it.
+    pub fn go_by(&mut self, roster: Roster) {
+        self.end.members.send_replace(Some(roster));
+    }
+
+    /// A change of members was asked for, and this is what the machine is to be told; `None` if the caller has been told why not.
+    pub fn begin_change<I>(
+        &mut self,
+        change: Change,
+        input: Result<I, NoChange>,
+        done: oneshot::Sender<Result<Roster, ChangeError>>,
+    ) -> Option<I> {
+        let is_free = self.change.as_ref().is_none_or(|pending| pending.done.is_closed());
+        match input {
+            Ok(input) if is_free => {
+                let term = self.cell.held().map(|held| held.term);
+                self.change = Some(Pending { change, term, done });
+                Some(input)
+            }
+            refused => {
+                let reason = refused.err().unwrap_or(NoChange::UnderWay);
+                let _ = done.send(Err(ChangeError::Refused(reason)));
+                None
+            }
+        }
+    }
+
+    /// Tells who waits for a change of members, if it is made: the present list is the one that a quorum has.
+    fn check_made(&mut self) {
+        let Some(roster) = self.end.members.borrow().clone() else { return };
+        let is_settled = roster.id() == self.settled;
+        let made = |pending: &mut Pending| is_settled && pending.change.is_made_in(&roster);
+        if let Some(pending) = self.change.take_if(made) {
+            let _ = pending.done.send(Ok(roster));
+        }
+    }
+
+    /// Tells who waits for a change of members, if the term is over in which it was asked for.
+    pub fn check_change(&mut self, held: Option<Lease>) {
+        let is_over = |pending: &mut Pending| {
+            pending.term.is_some_and(|term| held.is_none_or(|held| held.term != term))
+        };
+        if let Some(pending) = self.change.take_if(is_over) {
+            let _ = pending.done.send(Err(ChangeError::LeadershipLost));
+        }
     }
 
     fn shown(&self, state: State, held: Option<Lease>) -> ElectionState {

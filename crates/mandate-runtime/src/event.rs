@@ -7,6 +7,7 @@ use mandate_proto::election::{NoTransfer, State};
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::neli;
 use mandate_proto::nfd_l;
+use mandate_proto::pole::installation::{Change, NoChange, Roster, RosterId};
 use mandate_proto::pole::member;
 pub use mandate_proto::pole::member::{Advice, Cause, Handover, MoveEffect, Record};
 use mandate_proto::registers;
@@ -62,6 +63,17 @@ pub enum Event {
     Differs {
         /// The member that has another configuration.
         member: MemberId,
+    },
+    /// This member goes by another list of members from now on.
+    RosterChanged(Roster),
+    /// This member leads, and a quorum has the list with this number on disk: the last change will not be undone.
+    RosterSettled(RosterId),
+    /// The members are as they were.
+    NotChanged {
+        /// What was asked for.
+        change: Change,
+        /// Why that was not done.
+        reason: NoChange,
     },
     /// The quality of detection that is wanted cannot be had on the link from the leader as it is now.
     Unachievable {
@@ -119,6 +131,9 @@ impl From<member::Event> for Event {
             member::Event::Recovered => Event::Recovered,
             member::Event::WentBack { member, term } => Event::WentBack { member, term },
             member::Event::Differs { member, .. } => Event::Differs { member },
+            member::Event::RosterChanged(roster) => Event::RosterChanged(roster),
+            member::Event::Settled(roster) => Event::RosterSettled(roster),
+            member::Event::NotChanged { change, reason } => Event::NotChanged { change, reason },
             member::Event::Unachievable { leader, reason } => {
                 Event::Unachievable { leader, reason }
             }

@@ -10,6 +10,7 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | [`election`] | the handle |
+//! | [`start`] | what a member starts from |
 //! | [`driver`] | the loop of every engine, and what an engine does for it |
 //! | [`event`] | what an application is told |
 //! | [`protocol`] | which protocol a group speaks |
@@ -33,13 +34,13 @@ pub mod mandate;
 mod peer;
 pub mod protocol;
 pub mod resigner;
+pub mod start;
 pub mod transport;
 
-pub use election::{
-    Election, ElectionState, LeadError, Observer, Prepared, Setup, Start, StartError, Status,
-};
+pub use election::{ChangeError, Election, ElectionState, LeadError, Observer, Status};
 pub use engine_side::EngineSide;
 pub use event::Event;
 pub use mandate::{Loan, Mandate};
 pub use protocol::Protocol;
 pub use resigner::Resigner;
+pub use start::{Prepared, Setup, Start, StartError};

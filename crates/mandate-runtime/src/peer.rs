@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mandate_proto::identity::MemberId;
 use mandate_proto::machine::Effect;
-use mandate_proto::pole::installation::NoVote;
+use mandate_proto::pole::installation::{NoVote, RosterId, WhyNoVote};
 use mandate_proto::time::Instant;
 use mandate_proto::wire;
 use tokio::sync::mpsc;
@@ -31,7 +31,11 @@ const LOOK_AT_VOTE: Duration = Duration::from_secs(1);
 pub(crate) struct PeerBackend {
     durable: Arc<DurableFile>,
     transport: Arc<dyn Transport>,
+    me: MemberId,
+    /// Who broadcasts go to.
     others: Vec<MemberId>,
+    /// Which list they are from, where members come and go.
+    roster: Option<RosterId>,
     inbound: mpsc::Receiver<Inbound>,
     /// The write that everything else waits for.
     write: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -45,12 +49,22 @@ impl PeerBackend {
     pub(crate) fn new(
         durable: Arc<DurableFile>,
         transport: Arc<dyn Transport>,
-        others: Vec<MemberId>,
+        (me, others): (MemberId, Vec<MemberId>),
         inbound: mpsc::Receiver<Inbound>,
         now: Instant,
     ) -> Self {
-        let (write, frame, next_look) = (None, Vec::new(), now + LOOK_AT_VOTE);
-        PeerBackend { durable, transport, others, inbound, write, frame, next_look, logged: None }
+        PeerBackend {
+            durable,
+            transport,
+            me,
+            others,
+            roster: None,
+            inbound,
+            write: None,
+            frame: Vec::new(),
+            next_look: now + LOOK_AT_VOTE,
+            logged: None,
+        }
     }
 
     fn receive<M: PeerProtocol>(&mut self, from: MemberId, frame: &[u8], driven: &mut Driven<M>) {
@@ -83,6 +97,17 @@ impl<M: PeerProtocol> Backend<M> for PeerBackend {
 
     const LEAVES_WITHIN: Duration = Duration::ZERO;
 
+    /// Links are told of a new list first, so that what is sent to a member that is new goes somewhere.
+    fn settle(&mut self, driven: &mut Driven<M>) {
+        let held = driven.held();
+        driven.side.settle(held);
+        let Some(roster) = driven.machine.roster() else { return };
+        if self.roster.replace(roster.id()) != Some(roster.id()) {
+            self.others = roster.members().filter(|id| *id != self.me).collect();
+            self.transport.goes_by(roster);
+        }
+    }
+
     fn carry_out(&mut self, effect: M::Effect, driven: &mut Driven<M>) -> Carried {
         match effect {
             Effect::Persist(stable) => {
@@ -110,9 +135,7 @@ impl<M: PeerProtocol> Backend<M> for PeerBackend {
         self.next_look = now + LOOK_AT_VOTE;
         let no_vote = driven.machine.no_vote();
         if let Some(reason) = no_vote.as_ref().filter(|_| no_vote != self.logged) {
-            tracing::warn!(
-                "{reason}. Start the members that are missing, or see why they are refused"
-            );
+            log(reason);
         }
         self.logged = no_vote;
     }
@@ -148,6 +171,28 @@ impl<M: PeerProtocol> Backend<M> for PeerBackend {
         let round_trips = self.others.iter().filter_map(round_trip).collect();
         let status = Status::of(&driven.side);
         driven.machine.known(round_trips, driven.now(), status)
+    }
+}
+
+/// Says why the member has no vote, and what to do.
+fn log(reason: &NoVote) {
+    match reason.why {
+        WhyNoVote::Joining | WhyNoVote::Learning | WhyNoVote::Observing => {
+            tracing::info!("{reason}");
+        }
+        WhyNoVote::NotAMember => tracing::warn!(
+            "{reason}. If it was removed, stop it; it can be added anew with another id and an empty state"
+        ),
+        WhyNoVote::Outdated => tracing::warn!("{reason}"),
+        WhyNoVote::New
+        | WhyNoVote::Lost
+        | WhyNoVote::Changed
+        | WhyNoVote::WentBack
+        | WhyNoVote::Disputed => {
+            tracing::warn!(
+                "{reason}. Start the members that are missing, or see why they are refused"
+            );
+        }
     }
 }
 

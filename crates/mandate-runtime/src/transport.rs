@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mandate_proto::identity::MemberId;
-use mandate_proto::pole::installation::ConfigId;
+use mandate_proto::pole::installation::{ConfigId, Roster};
 
 /// How a message travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,10 @@ pub trait Transport: Send + Sync + 'static {
     fn round_trip(&self, _to: MemberId) -> Option<Duration> {
         None
     }
+
+    /// The member goes by this list from now on; told before anything is sent that follows from it, and when the member starts. Where the
+    /// members do not change, never.
+    fn goes_by(&self, _roster: &Roster) {}
 }
 
 /// What arrives.

@@ -7,13 +7,16 @@ use std::time::{Duration, Instant};
 
 use mandate_proto::election::NoTransfer;
 use mandate_proto::identity::MemberId;
-use mandate_proto::pole::installation::PeerGuarantee;
+use mandate_proto::pole::installation::{
+    Change, Contact, NoChange, PeerGuarantee, Roster, RosterId, WhyNoVote,
+};
 use mandate_proto::pole::member::{Cause, Config, Handover};
 use mandate_proto::value::{NoPublish, Value};
 use mandate_runtime::durable::DurableError;
 use mandate_runtime::transport::{Delivery, Inbound, Transport};
 use mandate_runtime::{
-    Election, ElectionState, Event, LeadError, Mandate, Protocol, Setup, Start, StartError, Status,
+    ChangeError, Election, ElectionState, Event, LeadError, Mandate, Protocol, Setup, Start,
+    StartError, Status,
 };
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -176,6 +179,13 @@ async fn a_transfer_goes_where_it_should_and_one_that_cannot_be_changes_nothing(
         group.follows(*id, to).await;
     }
     for (id, member) in &group.members {
+        // The state is told before the record.
+        let recorded = async {
+            while member.records().first().is_none_or(|record| record.leader != p(to)) {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        timeout(PATIENCE, recorded).await.expect("a record of it");
         let records = member.records();
         let record = records.first().unwrap();
         assert_eq!((record.leader, record.cause), (p(to), Cause::Transferred), "p{id}");
@@ -415,6 +425,9 @@ mod overlap {
         assert_eq!(mandate.term().get(), 0);
         let refused = group.members[&leader].transfer(p(leader % 3 + 1)).await;
         assert_eq!(refused, Err(NoTransfer::Unsupported));
+        let refused = group.members[&leader].change_members(add(4)).await;
+        assert_eq!(refused, Err(ChangeError::Refused(NoChange::Unsupported)));
+        assert_eq!(*group.members[&leader].members().borrow(), None);
         assert!(mandate.check());
         let began = Instant::now();
         group.members[&leader].resign().await;
@@ -432,6 +445,168 @@ mod overlap {
         let service = status.detection.expect("it watches").service;
         assert!(service.detections.count + service.mistakes.count >= 1);
     }
+}
+
+fn add(id: u32) -> Change {
+    let contact = Contact { name: format!("m{id}"), address: format!("m{id}:7") };
+    Change::Add { member: p(id), contact, replaces: None }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_are_changed_by_the_leader_and_everyone_can_see_them() {
+    let mut group = Group::start(3, LEASED).await;
+    let (leader, mandate) = group.leader().await;
+    let (first, other) = (group.members[&leader].clone(), group.other_than(leader));
+    group.follows(other, leader).await;
+    assert_eq!(first.members().borrow().as_ref().unwrap().id(), RosterId::SEED);
+    let refused = group.members[&other].change_members(add(4)).await;
+    assert_eq!(refused, Err(ChangeError::Refused(NoChange::NotLeading)));
+    let own = first.change_members(Change::Remove { member: p(leader) }).await;
+    assert_eq!(own, Err(ChangeError::Refused(NoChange::Leads)));
+    // It is on the list whether it runs or not, and votes once it does.
+    let settled = timeout(PATIENCE, first.change_members(add(4))).await.unwrap().unwrap();
+    assert!(settled.has(p(4)) && !settled.has_voter(p(4)), "{settled}");
+    assert_eq!(settled.id().term, mandate.term());
+    group.add(4, 4, Start::Join).unwrap();
+    for id in 1..=4 {
+        let mut members = group.members[&id].members();
+        let votes = members.wait_for(|roster| roster.as_ref().is_some_and(|it| it.has_voter(p(4))));
+        timeout(PATIENCE, votes).await.expect("everyone goes by the new list").unwrap();
+    }
+    group.follows(4, leader).await;
+    assert_eq!(group.status(4).await.has_vote, Some(true));
+    // One that follows can be removed, and knows that it was.
+    let removed = timeout(PATIENCE, async {
+        loop {
+            match first.change_members(Change::Remove { member: p(other) }).await {
+                Err(ChangeError::Refused(NoChange::UnderWay)) => tokio::task::yield_now().await,
+                done => return done,
+            }
+        }
+    });
+    let left = removed.await.unwrap().unwrap();
+    assert!(!left.has(p(other)) && left.voters().count() == 3, "{left}");
+    let mut members = group.members[&other].members();
+    let told = members.wait_for(|roster| roster.as_ref().is_some_and(|it| !it.has(p(other))));
+    timeout(PATIENCE, told).await.expect("it is told").unwrap();
+    assert!(mandate.check(), "no change has cost leadership");
+    let used = first.change_members(add(4)).await;
+    assert_eq!(used, Err(ChangeError::Refused(NoChange::Known)));
+}
+
+/// What was warned of.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Text(String);
+        impl tracing::field::Visit for Text {
+            fn record_debug(&mut self, _: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                self.0 += &format!("{value:?}");
+            }
+        }
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        self.0.lock().unwrap().push(text.0);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_was_changed_wins_over_the_configuration_at_the_next_start() {
+    let mut group = Group::start(3, LEASED).await;
+    let (leader, before) = group.leader().await;
+    group.follows(group.other_than(leader), leader).await;
+    timeout(PATIENCE, group.members[&leader].change_members(add(4))).await.unwrap().unwrap();
+    group.add(4, 1, Start::Join).unwrap();
+    for id in 1..=4 {
+        let mut members = group.members[&id].members();
+        let votes = members.wait_for(|roster| roster.as_ref().is_some_and(|it| it.has_voter(p(4))));
+        timeout(PATIENCE, votes).await.expect("everyone goes by the new list").unwrap();
+    }
+    for (_, member) in std::mem::take(&mut group.members) {
+        member.shutdown().await;
+    }
+    let refused = restart(&mut group, 1, 4, Start::Changed).await.unwrap_err();
+    assert!(matches!(&refused, StartError::ChangedBefore { .. }), "{refused}");
+    assert!(refused.to_string().contains("they are p1 p2 p3 p4"), "{refused}");
+    let guarantee = std::mem::replace(&mut group.guarantee, PeerGuarantee::Fenced);
+    let fenced = restart(&mut group, 1, 3, Start::Stored).await.unwrap_err();
+    assert!(matches!(&fenced, StartError::Differs { .. }), "{fenced}");
+    group.guarantee = guarantee;
+    // The configurations say what they said before.
+    let warnings = Warnings::default();
+    let guard = tracing::subscriber::set_default(warnings.clone());
+    restart(&mut group, 1, 3, Start::Stored).await.unwrap();
+    drop(guard);
+    let said = warnings.0.lock().unwrap().clone();
+    let both = |text: &String| text.contains("they are p1 p2 p3 p4") && text.contains("p1 p2 p3, ");
+    assert_eq!(said.iter().filter(|text| both(text)).count(), 1, "{said:?}");
+    for id in 2..=3 {
+        restart(&mut group, id, 3, Start::Stored).await.unwrap();
+    }
+    // A unit file still says that it is to be added.
+    restart(&mut group, 4, 4, Start::Join).await.unwrap();
+    let (leader, after) = group.leader().await;
+    assert!(after.term() > before.term());
+    for id in (1..=4).filter(|id| *id != leader) {
+        group.follows(id, leader).await;
+        let members = group.members[&id].members().borrow().clone().unwrap();
+        assert_eq!(members.voters().collect::<Vec<_>>(), [1, 2, 3, 4].map(p), "p{id}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_to_be_added_has_an_empty_disk_or_one_that_says_that_it_was() {
+    let mut group = Group::start(1, LEASED).await;
+    group.leader().await;
+    for (_, member) in std::mem::take(&mut group.members) {
+        member.shutdown().await;
+    }
+    let refused = restart(&mut group, 1, 1, Start::Join).await.unwrap_err();
+    assert!(matches!(refused, StartError::DidNotJoin(_)), "{refused}");
+    // One that waits can be started again, and waits on.
+    for _ in 0..2 {
+        restart(&mut group, 2, 2, Start::Join).await.unwrap();
+        let status = group.status(2).await;
+        let why = status.no_vote.map(|it| it.why);
+        assert_eq!(why, Some(WhyNoVote::Joining));
+        let members = group.members[&2].members().borrow().clone().unwrap();
+        assert_eq!(members, Roster::NONE, "whatever it is configured with");
+        group.members.remove(&2).unwrap().shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_a_change_is_told_when_leadership_is_lost_or_the_member_ends() {
+    let group = Group::start(3, LEASED).await;
+    let (leader, mandate) = group.leader().await;
+    group.follows(group.other_than(leader), leader).await;
+    let first = &group.members[&leader];
+    let others = group.members.keys().filter(|id| **id != leader);
+    group.wires.cut_off.lock().unwrap().extend(others.map(|id| p(*id)));
+    // Nobody answers, so that no quorum has it before the lease ends. That of the first step is not there either.
+    let (changed, _) = tokio::join!(first.change_members(add(4)), first.lost(&mandate));
+    let lost = [ChangeError::LeadershipLost, ChangeError::Refused(NoChange::Lost)];
+    assert!(changed.as_ref().is_err_and(|error| lost.contains(error)), "{changed:?}");
+    first.shutdown().await;
+    assert_eq!(first.change_members(add(4)).await, Err(ChangeError::Stopped));
 }
 
 /// Starts a member as soon as the one before has let go of its state.

@@ -410,6 +410,7 @@ pub fn cause_name(cause: Cause) -> &'static str {
         Cause::Lost(Reason::Refused) => "lost_refused",
         Cause::Lost(Reason::NoVote) => "lost_no_vote",
         Cause::CutOff => "cut_off",
+        Cause::Removed => "removed",
     }
 }
 
@@ -444,5 +445,6 @@ fn in_words(cause: Cause) -> &'static str {
         Cause::Lost(Reason::Refused) => "the others had promised that term to another member",
         Cause::Lost(Reason::NoVote) => "this member has no vote until all others have answered it",
         Cause::CutOff => "this member led, and did not hear a quorum any more",
+        Cause::Removed => "the leader, or this member, was removed from the group",
     }
 }

@@ -124,6 +124,7 @@ impl Builder {
             group: self.group.clone(),
             listen: self.listen,
             peers: self.peers.clone(),
+            advertise: None,
             identity: Identity::from_files(ca, chain, key)?,
             protocol: self.protocol.clone(),
             state: self.state.clone(),

@@ -60,6 +60,7 @@ fn config(directory: &TempDir, me: MemberId, ports: &[u16]) -> KvNodeConfig {
             group: "kv".into(),
             listen,
             peers: peers.into_iter().map(|(id, port)| (id, at(port))).collect(),
+            advertise: None,
             identity: identity(&me.to_string(), 0),
             protocol: Config::new(me, ids(), interval, detect).unwrap().into(),
             state: directory.path().join(format!("{me}.election")),

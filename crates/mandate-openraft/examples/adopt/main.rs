@@ -188,6 +188,7 @@ fn setups(directory: &Path) -> Result<Vec<(u32, PeerSetup)>, Box<dyn Error>> {
                 group: GROUP.into(),
                 listen: *listen,
                 peers: others.map(|(id, at)| (MemberId::new(*id), at.to_string())).collect(),
+                advertise: None,
                 identity: Identity::from_pem(ca.as_bytes(), chain.as_bytes(), key.as_bytes())?,
                 protocol: config.into(),
                 state: directory.join(format!("p{id}")),

@@ -13,6 +13,7 @@ use super::failure::{DIFFERS, Failure, REFUSED, Refusal, STOPPING};
 use super::hello::Hello;
 use super::limits::{HANDSHAKE_TIMEOUT, UNVALIDATED_ALLOWED};
 use super::link::{self, Established};
+use super::peers::Peer;
 use super::shared::Shared;
 use super::{name, twins};
 
@@ -67,11 +68,11 @@ async fn newcomer(shared: &Arc<Shared>, connecting: Connecting, place: Place) {
         greeted = timeout(HANDSHAKE_TIMEOUT, greet(shared, connecting, &mut known)) => greeted,
     };
     let failure = match greeted {
-        Ok(Ok((member, hello, connection))) => {
+        Ok(Ok((member, peer, hello, connection))) => {
             let Some((sender, receiver)) = known.streams.take() else { return };
             let control = Control { sender, receiver, dials: false };
             let place = Some(place);
-            let established = Established { member, hello, connection, control, place };
+            let established = Established { member, peer, hello, connection, control, place };
             return link::run(shared, established).await;
         }
         Ok(Err(failure)) => failure,
@@ -117,31 +118,44 @@ async fn greet(
     shared: &Shared,
     connecting: Connecting,
     known: &mut Known,
-) -> Result<(MemberId, Hello, Connection), Failure> {
+) -> Result<(MemberId, Arc<Peer>, Hello, Connection), Failure> {
     let connection = connecting.await?;
     known.connection = Some(connection.clone());
-    let member = name::of_peer(&connection, &shared.hello.group)?;
+    let member = name::of_peer(&connection, &shared.group)?;
     known.member = Some(member);
     if member == shared.me {
         return Err(Refusal::Myself(member).into());
     }
     let (sender, receiver) = known.streams.insert(connection.accept_bi().await?);
-    let theirs = shared.hello.read(receiver).await?;
+    let ours = shared.hello();
+    let theirs = ours.read(receiver).await?;
     // First: whoever is not in our list mostly has another one, and both sides are to name both.
-    shared.hello.check(&theirs)?;
-    if !shared.peers.contains_key(&member) {
-        return Err(Refusal::UnknownMember(member).into());
-    }
-    if member > shared.me {
-        return Err(Refusal::OutOfTurn { theirs: member, ours: shared.me }.into());
-    }
+    ours.check(&theirs)?;
+    let peer = find(shared, member, &theirs)?;
     shared.compare_settings(member, &theirs.settings);
-    twins::check(shared, member, &theirs).await?;
+    twins::check(shared, (member, &peer), &theirs).await?;
     tracing::debug!(%member, life = format_args!("{:016x}", theirs.life), "greeted");
-    sender.write_all(&shared.hello.encode()).await?;
+    sender.write_all(&shared.hello().encode()).await?;
     // Its first word says that it accepts us.
     match Word::read(receiver).await? {
-        Some(Word::Ask) => Ok((member, theirs, connection)),
+        Some(Word::Ask) => Ok((member, peer, theirs, connection)),
         _ => Err(Refusal::NoGreeting.into()),
+    }
+}
+
+/// Who comes: a member that is to dial us, or a guest.
+fn find(shared: &Shared, member: MemberId, theirs: &Hello) -> Result<Arc<Peer>, Refusal> {
+    match shared.peers.get(member).filter(|peer| peer.is_listed()) {
+        // One that we cannot dial, since nobody has said where it is, may dial us.
+        Some(peer) if member > shared.me && !peer.addresses().is_empty() => {
+            Err(Refusal::OutOfTurn { theirs: member, ours: shared.me })
+        }
+        Some(peer) => Ok(peer),
+        None if shared.hello().settings.goes_by_another_list(&theirs.settings) => {
+            shared.peers.guest(member).ok_or(Refusal::TooManyGuests)
+        }
+        // It has our list, which was changed while the group ran.
+        None if shared.hello().settings.is_changed() => Err(Refusal::NoMember(member)),
+        None => Err(Refusal::UnknownMember(member)),
     }
 }

@@ -370,7 +370,7 @@ impl Attendant<'_> {
 
     /// The port that the other side listens on, as configured.
     fn listens_on(&self) -> Option<u16> {
-        self.shared.peers.get(&self.member)?.address.rsplit_once(':')?.1.parse().ok()
+        self.shared.peers.get(self.member)?.addresses().first()?.rsplit_once(':')?.1.parse().ok()
     }
 
     /// Looks whether somebody listens there.

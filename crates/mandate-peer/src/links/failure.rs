@@ -7,7 +7,7 @@
 use mandate_proto::identity::MemberId;
 use quinn::{ConnectionError, ReadError, ReadExactError, VarInt, WriteError};
 
-use super::limits::MAX_FOREIGN_TEXT;
+use super::limits::{MAX_FOREIGN_TEXT, MAX_GUESTS};
 use super::name::Unnamed;
 use super::settings::Settings;
 
@@ -76,6 +76,14 @@ pub(crate) enum Refusal {
     )]
     UnknownMember(MemberId),
     #[error(
+        "it is {0} by its certificate, which is not among the members as they are now; stop it, or add it to the group anew"
+    )]
+    NoMember(MemberId),
+    #[error(
+        "it is not among the members, and {MAX_GUESTS} others that are not are here already; stop those that were removed"
+    )]
+    TooManyGuests,
+    #[error(
         "it is {0} by its certificate, as is this member; give every member an id and a certificate of its own"
     )]
     Myself(MemberId),
@@ -121,7 +129,8 @@ pub(crate) enum Refusal {
     Twin(MemberId),
     #[error(
         "{0} shows another state file than before: what it voted with the former one is forgotten. If that file was lost, \
-         move the present one away and start {0} with --lost; if it was moved, correct the path of its state"
+         move the present one away and start {0} with --lost, or have the leader replace {0} by a new member, which is the only way \
+         once the members were changed while the group ran; if it was moved, correct the path of its state"
     )]
     OtherState(MemberId),
     #[error("the other side refused this member's certificate: {0}")]

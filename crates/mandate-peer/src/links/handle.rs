@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use mandate_proto::identity::MemberId;
@@ -18,11 +18,12 @@ use super::failure::STOPPING;
 use super::hello::Hello;
 use super::identity::Identity;
 use super::limits::{CLOSE_TIMEOUT, EVENT_QUEUE, MAX_FRAME_BYTES, MAX_STREAM_FRAME_BYTES};
+use super::peers::{self, Outgoing, Peers};
 use super::renewal::{IdentityFiles, Renewal};
 use super::settings::Settings;
-use super::shared::{Counts, Dropped, Outgoing, Peer, Shared, TlsIdentity, Traffic};
+use super::shared::{Counts, Dropped, Shared, TlsIdentity, Traffic};
 use super::sockets::{self, Unbound};
-use super::{accept, dial, name, watch};
+use super::{accept, name, watch};
 
 /// What a member needs to know to link with the others.
 #[derive(Clone, Debug)]
@@ -128,21 +129,22 @@ impl Links {
 
         let (events, receiver) = mpsc::channel(EVENT_QUEUE);
         let stop = CancellationToken::new();
-        let peers = config.peers.into_iter();
+        let hello = Hello {
+            version: config.version,
+            life: rand::random(),
+            disk: config.disk,
+            start: config.start,
+            group: config.group.clone(),
+            settings: config.settings.clone(),
+        };
         let shared = Arc::new(Shared {
             me: config.me,
-            hello: Hello {
-                version: config.version,
-                life: rand::random(),
-                disk: config.disk,
-                start: config.start,
-                group: config.group,
-                settings: config.settings,
-            },
+            group: config.group,
+            hello: RwLock::new(Arc::new(hello)),
             keeps_votes: config.keeps_votes,
             endpoint,
             papers: papers.into(),
-            peers: peers.map(|(member, address)| (member, Peer::new(address))).collect(),
+            peers: Peers::new(config.peers),
             nonces: Default::default(),
             events,
             reports: Default::default(),
@@ -154,9 +156,19 @@ impl Links {
             is_unheard: false.into(),
             tasks: TaskTracker::new(),
         });
-        spawn(&shared, listener);
+        shared.tasks.spawn(watch::accept(shared.clone(), listener));
+        shared.tasks.spawn(accept::run(shared.clone()));
+        shared.set_members(&shared.peers.configured(), config.settings);
         let guard = Arc::new(stop.drop_guard());
         Ok((Links { shared, local_address, _stop_when_dropped: guard }, receiver))
+    }
+
+    /// Goes by this list of members from now on, and shows these settings: the other members, each with where it is, as
+    /// `host:port`, or nothing where that is not known. An address that this member was [configured](LinksConfig::peers) with is
+    /// tried first. Links that are up stay up; those with members that have left end three seconds later. Must be called within a
+    /// tokio runtime.
+    pub fn set_members(&self, members: &BTreeMap<MemberId, String>, settings: Settings) {
+        self.shared.set_members(members, settings);
     }
 
     /// Sends a frame of at most [`MAX_FRAME_BYTES`], or [`MAX_STREAM_FRAME_BYTES`] on the stream. Never blocks: it is dropped when there is no link,
@@ -171,7 +183,7 @@ impl Links {
         if frame.len() > most {
             return Counts::raise(&counts.too_long);
         }
-        let Some(peer) = self.shared.peers.get(&to) else {
+        let Some(peer) = self.shared.peers.get(to) else {
             return Counts::raise(&counts.without_link);
         };
         let outgoing = peer.outgoing.read().unwrap_or_else(PoisonError::into_inner);
@@ -194,20 +206,20 @@ impl Links {
 
     /// The round trip to a member that is linked, as the connection measures it.
     pub fn round_trip(&self, to: MemberId) -> Option<Duration> {
-        let outgoing = self.shared.peers.get(&to)?.outgoing.read();
-        let outgoing = outgoing.unwrap_or_else(PoisonError::into_inner);
+        let peer = self.shared.peers.get(to)?;
+        let outgoing = peer.outgoing.read().unwrap_or_else(PoisonError::into_inner);
         outgoing.as_ref().map(|outgoing| outgoing.connection.rtt())
     }
 
     /// Whether a watch stands beside the link with a member: without, its crash is noticed by timeouts only.
     pub fn is_watched(&self, member: MemberId) -> bool {
-        self.shared.peers.get(&member).is_some_and(|peer| peer.is_watched.load(Ordering::Relaxed))
+        self.shared.peers.get(member).is_some_and(|peer| peer.is_watched.load(Ordering::Relaxed))
     }
 
     /// Whether a member was reached where it listens since its link is up: then its crash is told from a watch that was reset,
     /// and noticed sooner.
     pub fn is_reachable(&self, member: MemberId) -> bool {
-        let peer = self.shared.peers.get(&member);
+        let peer = self.shared.peers.get(member);
         peer.is_some_and(|peer| peer.is_reachable.load(Ordering::Relaxed))
     }
 
@@ -234,12 +246,12 @@ impl Links {
 
     /// What all links have carried since the start.
     pub fn traffic(&self) -> Traffic {
-        self.shared.peers.values().map(Peer::traffic).fold(Traffic::default(), |sum, of| sum + of)
+        self.shared.peers.traffic()
     }
 
-    /// This member's settings.
-    pub fn settings(&self) -> &Settings {
-        &self.shared.hello.settings
+    /// This member's settings, as it greets with them now.
+    pub fn settings(&self) -> Settings {
+        self.shared.hello().settings.clone()
     }
 
     /// Members that are refused because they have another list of members or another guarantee, and what they have: those in
@@ -286,22 +298,9 @@ fn check(config: &LinksConfig) -> Result<(), LinkError> {
         return Err(LinkError::PeerIsMyself(config.me));
     }
     for (member, address) in &config.peers {
-        let parts = address.rsplit_once(':');
-        if !parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) {
+        if !peers::is_address(address) {
             return Err(LinkError::InvalidAddress { member: *member, address: address.clone() });
         }
     }
     Ok(())
-}
-
-fn spawn(shared: &Arc<Shared>, listener: tokio::net::TcpListener) {
-    let tasks = &shared.tasks;
-    tasks.spawn(watch::accept(shared.clone(), listener));
-    tasks.spawn(accept::run(shared.clone()));
-    for member in shared.peers.keys().filter(|member| **member > shared.me) {
-        tasks.spawn(dial::run(shared.clone(), *member));
-    }
-    for member in shared.peers.keys().filter(|member| **member < shared.me) {
-        tasks.spawn(dial::inquire(shared.clone(), *member));
-    }
 }

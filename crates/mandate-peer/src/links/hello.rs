@@ -45,6 +45,7 @@ impl Hello {
             Start::New => 1,
             Start::Lost => 2,
             Start::Changed => 3,
+            Start::Join => 4,
         });
         let group = &self.group.as_bytes()[..self.group.len().min(MAX_GROUP_BYTES)];
         bytes.push(group.len() as u8);
@@ -73,6 +74,7 @@ impl Hello {
             1 => Start::New,
             2 => Start::Lost,
             3 => Start::Changed,
+            4 => Start::Join,
             _ => return Err(Refusal::NoGreeting.into()),
         };
         let mut group = vec![0; usize::from(length)];

@@ -6,7 +6,8 @@ use std::time::Duration;
 /// packet that QUIC guarantees (1200 bytes).
 pub const MAX_FRAME_BYTES: usize = 1024;
 
-/// No frame of a stream is longer: a value of 4 KiB that a leader publishes, and what goes with it.
+/// No frame of a stream is longer: a list of 64 members with the longest names and addresses, which is longer than any value
+/// that a leader publishes.
 pub const MAX_STREAM_FRAME_BYTES: usize = mandate_proto::wire::MAX_BYTES;
 
 /// A group's name is one label of a DNS name.
@@ -71,8 +72,16 @@ pub(crate) const TROUBLE_FADES: Duration = Duration::from_secs(30);
 /// Members that are not in our list, and of which is remembered what they are configured with: as many as a group may have.
 pub(crate) const MAX_STRANGERS: usize = 64;
 
+/// Processes that are not on our list of members, go by another list, and are let in to hear of ours or to tell us theirs: members
+/// come and go one at a time.
+pub(crate) const MAX_GUESTS: usize = 16;
+
+/// How long the link with a member lasts that was removed, so that it hears of that: as long as the silence after which any
+/// link ends. Who did not hear of it may come back as a guest.
+pub(crate) const LEAVES_WITHIN: Duration = Duration::from_secs(3);
+
 /// Frames waiting for a member's stream: more than the protocol sends within the 3 s after which a silent link ends. Few of
-/// them are values; if all were, they would take a megabyte.
+/// them are values or lists of members; if all were the longest list, they would take 3.5 MiB.
 pub(crate) const QUEUE_FRAMES: usize = 256;
 
 /// Datagrams held for sending, and for reading. When full the oldest goes: a newer heartbeat says more.

@@ -18,12 +18,14 @@ use super::failure::{Failure, NO_ANSWER, REPLACED, STOPPING, VIOLATION};
 use super::frames;
 use super::hello::Hello;
 use super::limits::{GOODBYE_TIMEOUT, MAX_CHALLENGES, MAX_FRAME_BYTES, QUEUE_FRAMES};
-use super::shared::{Counts, Outgoing, Peer, Shared};
+use super::peers::{Outgoing, Peer};
+use super::shared::{Counts, Shared};
 use super::sockets::canonical;
 
 /// What the two sides need of each other, made by the handshake.
 pub(crate) struct Established {
     pub(crate) member: MemberId,
+    pub(crate) peer: Arc<Peer>,
     pub(crate) hello: Hello,
     pub(crate) connection: Connection,
     pub(crate) control: Control,
@@ -37,6 +39,8 @@ pub(crate) enum End {
     Unheard,
     Stopping,
     Replaced,
+    /// It is no member any more.
+    Left,
     /// The other side did not say that it is there, when its watch broke or another showed its id.
     NoAnswer,
     Failed(Failure),
@@ -44,8 +48,7 @@ pub(crate) enum End {
 
 /// Runs a link until it ends. Tells the consumer that it is up, and later that it broke.
 pub(crate) async fn run(shared: &Arc<Shared>, established: Established) {
-    let Established { member, hello, connection, mut control, place } = established;
-    let Some(peer) = shared.peers.get(&member) else { return };
+    let Established { member, peer, hello, connection, mut control, place } = established;
     let replaced = CancellationToken::new();
     peer.supersede(replaced.clone());
     let _turn = tokio::select! {
@@ -54,6 +57,10 @@ pub(crate) async fn run(shared: &Arc<Shared>, established: Established) {
         () = shared.stop.cancelled() => return connection.close(STOPPING, b"this member stops"),
         turn = peer.turn.lock() => turn,
     };
+    // It made room for another meanwhile, or is no member any more.
+    if !shared.peers.knows(member, &peer) {
+        return connection.close(STOPPING, b"come again");
+    }
 
     let address = canonical(connection.remote_address());
     shared.reports.forget(address);
@@ -68,11 +75,12 @@ pub(crate) async fn run(shared: &Arc<Shared>, established: Established) {
 
     // Both live until the connection is closed: a stream that ends before says goodbye, and a watch is to end last.
     let (mut stream, mut watch) = (None, None);
-    let source = Source { member, disk: hello.disk, peer };
+    let source = Source { member, disk: hello.disk, peer: &peer };
     // In no fixed order: a member that floods one of these must not hide the others.
     let end = tokio::select! {
         () = too_late(shared) => End::Unheard,
         () = replaced.cancelled() => End::Replaced,
+        () = peer.gone.cancelled() => End::Left,
         Err(failure) = read_datagrams(shared, &source, &connection) => End::Failed(failure),
         Err(failure) = read_stream(shared, &source, &connection) => End::Failed(failure),
         written = write_stream(shared, &connection, &mut stream, &mut queued) => match written {
@@ -101,6 +109,7 @@ pub(crate) async fn run(shared: &Arc<Shared>, established: Established) {
         shared.refuse(Some(member), address, refusal.to_string()).await;
     }
     shared.tell(LinkEvent::Broken { member }).await;
+    shared.peers.guest_left(member, &peer);
 }
 
 /// What the other side is told.
@@ -108,6 +117,7 @@ fn closing(end: &End) -> (VarInt, String) {
     match end {
         End::Stopping | End::Unheard => (STOPPING, "this member stops".to_owned()),
         End::Replaced => (REPLACED, "a newer connection took its place".to_owned()),
+        End::Left => (STOPPING, "the other side is no member any more".to_owned()),
         End::NoAnswer => (NO_ANSWER, "the other side does not answer".to_owned()),
         End::Failed(Failure::Refused(refusal)) => (VIOLATION, refusal.to_string()),
         End::Failed(Failure::Lost(reason)) => (STOPPING, reason.clone()),

@@ -32,9 +32,15 @@
 //! **The end.** A member that stops ends its stream after its last frame: that is its goodbye. The other
 //! side closes the connection once it has handed on everything before it, and so says that it has.
 //!
-//! **Who is let in** must have the same list of members and the same guarantee ([`Settings`]): votes are counted among one
-//! list. Both sides of a refused link name both lists, also if one of them does not have the other in its list, and the consumer
-//! is told ([`LinkEvent::Differs`]).
+//! **Who is let in** must have the same guarantee, and a list of members that can be of the same group ([`Settings`]): votes are counted
+//! among one list. Two lists with one number, such as two that groups were set up with, cannot both be right: both sides of a refused
+//! link name both lists, also if one of them does not have the other in its list, and the consumer is told
+//! ([`LinkEvent::Differs`]). Of two lists with different numbers one is newer, and the protocol tells whoever has the older one; for
+//! that a process is let in which is not on our list, as a guest (`peers`).
+//!
+//! **Members come and go** while links run ([`Links::set_members`]): links that are up stay up, whoever is new is dialled, and
+//! greetings show the present list. Of two members the one with the lower id dials; a member that was added has the highest, so that
+//! it is dialled by all others, and need not know where they are. One whose address nobody has said is not dialled, and may dial.
 //!
 //! **New certificates** count from the next handshake on ([`Renewal`]); links that are up stay up.
 //!
@@ -49,11 +55,13 @@
 //! | words about the link that wait to be heard | 8 |
 //! | TCP connections that have not yet said their number | 128 in all, 16 a host, for 5 s each; beyond that the newest is closed |
 //! | how long a number for a watch is good | once, within 5 s |
-//! | links | one a configured member |
+//! | links | one a member, and one a guest |
+//! | guests | 16; one that has no link makes room for the next |
+//! | how long the link with a member lasts that has left | 3 s |
 //! | streams the other side may open | one in both directions (the greeting), one towards us (the frames) |
 //! | settings in the greeting | 2 KiB |
 //! | members of other lists whose settings are remembered | 64, for 30 s |
-//! | a frame | 1 KiB as a datagram, 4.25 KiB on the stream; a longer one ends the connection |
+//! | a frame | 1 KiB as a datagram, 13.8 KiB on the stream; a longer one ends the connection |
 //! | frames queued to a member | 256 on the stream, 64 KiB of datagrams |
 //! | bytes received but not yet read | 64 KiB of the stream, 64 KiB of datagrams |
 //! | events not yet taken | 1024; then datagrams are dropped, and the rest waits |
@@ -78,6 +86,7 @@ mod limits;
 mod link;
 mod name;
 mod nonce;
+mod peers;
 mod renewal;
 mod reports;
 mod settings;
@@ -92,6 +101,7 @@ pub use event::{Delivery, LinkEvent};
 pub use handle::{LinkError, Links, LinksConfig};
 pub use identity::{Identity, InvalidIdentity};
 pub use limits::{MAX_FRAME_BYTES, MAX_STREAM_FRAME_BYTES};
+pub(crate) use peers::is_address;
 pub use renewal::{IdentityFiles, Renewal, RenewalCheck, RenewalError};
 pub use settings::Settings;
 pub use shared::{Dropped, Traffic};

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use mandate_proto::identity::MemberId;
-use mandate_proto::pole::installation::ConfigId;
+use mandate_proto::pole::installation::{ConfigId, Fit};
 
 use super::failure::printable;
 use super::limits::MAX_SETTINGS_BYTES;
@@ -44,18 +44,35 @@ impl Settings {
         self.config
     }
 
-    /// Whether both may count each other's votes.
+    /// Whether both may be members of one group: neither votes, or both have the same guarantee, and the list of one is the other's, or
+    /// comes before it or after it.
     pub(crate) fn agrees(&self, theirs: &Settings) -> bool {
-        match (self.config, theirs.config) {
-            (Some(ours), Some(theirs)) => ours == theirs,
-            _ => true,
+        let (Some(ours), Some(other)) = (self.config, theirs.config) else { return true };
+        match ours.fit(other) {
+            Fit::Same => true,
+            Fit::Older | Fit::Newer => self.value(GUARANTEE) == theirs.value(GUARANTEE),
+            Fit::Differs => false,
         }
+    }
+
+    /// Whether one of the two has an older list than the other: it has something to hear.
+    pub(crate) fn goes_by_another_list(&self, theirs: &Settings) -> bool {
+        let (Some(ours), Some(theirs)) = (self.config, theirs.config) else { return false };
+        matches!(ours.fit(theirs), Fit::Older | Fit::Newer)
+    }
+
+    /// Whether the list was changed since the group was set up.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.config.is_some_and(|config| !config.roster().is_seed())
     }
 
     /// What may differ and does: its name, our value and theirs.
     pub(crate) fn differences(&self, theirs: &Settings) -> Vec<(&str, &str, String)> {
+        let both_vote = self.config.is_some() && theirs.config.is_some();
+        // Lists may differ for a while, and whoever has the older one is told.
+        let is_list = |name: &str| both_vote && name == MEMBERS;
         let differs = |(name, ours): &'_ &(String, String)| {
-            theirs.value(name).is_some_and(|theirs| theirs != ours.as_str())
+            !is_list(name) && theirs.value(name).is_some_and(|theirs| theirs != ours.as_str())
         };
         self.lines
             .iter()
@@ -92,8 +109,7 @@ impl Settings {
         for line in text.lines() {
             let Some((name, value)) = line.split_once(' ') else { continue };
             if name == DIGEST {
-                let digest = u64::from_str_radix(value, 16).ok();
-                settings.config = digest.map(ConfigId::new);
+                settings.config = value.parse().ok();
             } else {
                 settings.lines.push((name.into(), value.into()));
             }
@@ -112,6 +128,11 @@ impl fmt::Display for Settings {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use mandate_proto::identity::Term;
+    use mandate_proto::pole::installation::{Entry, PeerGuarantee, Roster, RosterId};
+
     use super::*;
 
     fn settings(digest: u64, members: &[u32]) -> Settings {
@@ -130,9 +151,43 @@ mod tests {
         let theirs = settings(8, &[1, 2]);
         assert!(!ours.agrees(&theirs) && ours.agrees(&ours));
         assert_eq!(theirs.to_string(), "members p1 p2, guarantee leased");
-        assert_eq!(ours.differences(&theirs), [("members", "p1 p2 p3", "p1 p2".to_owned())]);
+        let longer = Settings { lines: vec![("lease".into(), "2s".into())], ..theirs };
+        assert_eq!(ours.differences(&longer), [("lease", "1s", "2s".to_owned())]);
         // Who does not vote agrees with everyone.
         assert!(ours.agrees(&Settings::default()));
+    }
+
+    #[test]
+    fn a_list_that_was_changed_fits_older_and_newer_ones_of_the_same_guarantee_and_no_other_of_its_number()
+     {
+        let settings = |roster: Roster, guarantee| {
+            let members: Vec<_> = roster.members().collect();
+            let id = ConfigId::of_roster(&roster, guarantee);
+            let word = if guarantee == PeerGuarantee::Fenced { "fenced" } else { "leased" };
+            Settings::new(id, &members, word)
+        };
+        let leased =
+            PeerGuarantee::Leased { lease: Duration::from_secs(1), allowance_per_mille: 10 };
+        let roster = |version, ids: &[u32]| {
+            let entries = ids.iter().map(|number| Entry::voter(MemberId::new(*number)));
+            Roster::new(RosterId { term: Term::new(3), version }, entries)
+        };
+        let seed = settings(Roster::seed([1, 2].map(MemberId::new)), leased);
+        let (one, two) =
+            (settings(roster(2, &[1, 2, 3]), leased), settings(roster(3, &[1, 2]), leased));
+        let joins = settings(Roster::NONE, leased);
+        for (ours, theirs) in [(&seed, &one), (&one, &two), (&two, &joins), (&joins, &seed)] {
+            assert_eq!(Settings::decode(&ours.encode()), *ours);
+            assert!(ours.agrees(theirs) && theirs.agrees(ours), "{ours:?} {theirs:?}");
+            assert!(ours.goes_by_another_list(theirs) && theirs.goes_by_another_list(ours));
+            assert_eq!(ours.differences(theirs), [], "nothing to warn of");
+        }
+        assert!(one.agrees(&one) && !one.goes_by_another_list(&one));
+        assert!(one.is_changed() && !seed.is_changed() && !joins.is_changed());
+        let other = settings(roster(2, &[1, 2, 4]), leased);
+        assert!(!one.agrees(&other) && !one.goes_by_another_list(&other));
+        let fenced = settings(roster(4, &[1, 2]), PeerGuarantee::Fenced);
+        assert!(!one.agrees(&fenced), "another guarantee, whatever the list");
     }
 
     #[test]

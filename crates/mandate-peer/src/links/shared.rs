@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Instant, SystemTime};
 
 use mandate_proto::identity::MemberId;
@@ -14,28 +13,30 @@ use tokio_util::task::TaskTracker;
 
 use super::connection_limit::{self, Full};
 use super::event::LinkEvent;
-use super::failure::Refusal;
+use super::failure::{Refusal, printable};
 use super::handle::LinkError;
 use super::hello::Hello;
 use super::identity::Identity;
-use super::limits::{MAX_STRANGERS, TROUBLE_FADES, TWIN_AGAIN};
+use super::limits::{LEAVES_WITHIN, MAX_STRANGERS, TROUBLE_FADES, TWIN_AGAIN};
 use super::nonce::Nonces;
+use super::peers::{self, Peers, Relisted};
 use super::renewal::RenewalError;
 use super::reports::Reports;
 use super::settings::Settings;
 use super::sockets::canonical;
-use super::twins::Shown;
-use super::{name, tls};
+use super::{dial, name, tls};
 
 /// What the tasks of all links have in common.
 pub(crate) struct Shared {
     pub(crate) me: MemberId,
-    pub(crate) hello: Hello,
+    pub(crate) group: String,
+    /// What the next greeting says: settings follow the list of members.
+    pub(crate) hello: RwLock<Arc<Hello>>,
     /// Whether a state that was replaced has forgotten votes.
     pub(crate) keeps_votes: bool,
     pub(crate) endpoint: quinn::Endpoint,
     pub(crate) papers: RwLock<TlsIdentity>,
-    pub(crate) peers: BTreeMap<MemberId, Peer>,
+    pub(crate) peers: Peers,
     pub(crate) nonces: Nonces,
     pub(crate) events: mpsc::Sender<LinkEvent>,
     pub(crate) reports: Reports,
@@ -75,27 +76,6 @@ impl TlsIdentity {
     }
 }
 
-/// A configured peer, and its link if there is one.
-pub(crate) struct Peer {
-    /// `host:port`, resolved at each attempt.
-    pub(crate) address: String,
-    /// Held by the one link that is up, so that its `Broken` comes before the next one's `Up`.
-    pub(crate) turn: tokio::sync::Mutex<()>,
-    /// Ends the newest link, or the one that waits for its turn.
-    pub(crate) newest: Mutex<Option<CancellationToken>>,
-    pub(crate) outgoing: RwLock<Option<Outgoing>>,
-    /// What it has shown of itself.
-    pub(crate) shown: Shown,
-    /// Whether a watch stands beside the link.
-    pub(crate) is_watched: AtomicBool,
-    /// Whether it was reached where it listens, since the link is up.
-    pub(crate) is_reachable: AtomicBool,
-    /// What links that have ended carried.
-    carried: Mutex<Traffic>,
-    /// What it was last heard to be configured with, if that keeps us from linking.
-    differing: Mutex<Option<Settings>>,
-}
-
 /// UDP packets since the start, of links that were up; what the watches send is next to nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -133,12 +113,6 @@ impl std::ops::Add for Traffic {
             received_bytes: self.received_bytes + other.received_bytes,
         }
     }
-}
-
-/// Where frames to a member go while its link is up.
-pub(crate) struct Outgoing {
-    pub(crate) connection: quinn::Connection,
-    pub(crate) queue: mpsc::Sender<Vec<u8>>,
 }
 
 /// Frames that were dropped, since the start.
@@ -181,64 +155,55 @@ impl Counts {
     }
 }
 
-impl Peer {
-    pub(crate) fn new(address: String) -> Self {
-        let (turn, newest, outgoing, shown, carried, differing) = Default::default();
-        let (is_watched, is_reachable) = Default::default();
-        Peer {
-            address,
-            turn,
-            newest,
-            outgoing,
-            shown,
-            is_watched,
-            is_reachable,
-            carried,
-            differing,
-        }
-    }
-
-    /// What it has other settings than we do, as far as is known.
-    pub(crate) fn differing(&self) -> Option<Settings> {
-        self.differing.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) fn set_differing(&self, settings: Option<Settings>) {
-        *self.differing.lock().unwrap_or_else(PoisonError::into_inner) = settings;
-    }
-
-    /// Where frames go from now on. What the link before has carried stays counted.
-    pub(crate) fn set_outgoing(&self, outgoing: Option<Outgoing>) {
-        let mut present = self.outgoing.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Outgoing { connection, .. }) = &*present {
-            let mut carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
-            *carried = *carried + Traffic::of(connection);
-        }
-        *present = outgoing;
-    }
-
-    /// Whether there is a link.
-    pub(crate) fn is_linked(&self) -> bool {
-        self.outgoing.read().unwrap_or_else(PoisonError::into_inner).is_some()
-    }
-
-    /// What all links with this member have carried.
-    pub(crate) fn traffic(&self) -> Traffic {
-        let present = self.outgoing.read().unwrap_or_else(PoisonError::into_inner);
-        let carried = *self.carried.lock().unwrap_or_else(PoisonError::into_inner);
-        present.as_ref().map_or(carried, |link| carried + Traffic::of(&link.connection))
-    }
-
-    /// Makes a link the newest, and ends the one before it.
-    pub(crate) fn supersede(&self, token: CancellationToken) {
-        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(older) = newest.replace(token) {
-            older.cancel();
-        }
-    }
-}
-
 impl Shared {
+    /// What this member says of itself in a greeting now.
+    pub(crate) fn hello(&self) -> Arc<Hello> {
+        self.hello.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Goes by this list from now on: greets with these settings, dials who is new, and ends the links of those that left
+    /// when they have had time to hear of it.
+    pub(crate) fn set_members(
+        self: &Arc<Self>,
+        members: &BTreeMap<MemberId, String>,
+        settings: Settings,
+    ) {
+        let hello = Arc::new(Hello { settings, ..Hello::clone(&self.hello()) });
+        *self.hello.write().unwrap_or_else(PoisonError::into_inner) = hello.clone();
+        if self.stop.is_cancelled() {
+            return;
+        }
+        for (member, address) in members.iter().filter(|(_, it)| !it.is_empty()) {
+            if !peers::is_address(address) {
+                let (address, ours) = (printable(address), self.me);
+                tracing::warn!(%member, address, "{ours} cannot dial this member: its address is no host:port");
+            }
+        }
+        let Relisted { listed, left } = self.peers.list(members);
+        for (_, peer) in self.peers.all() {
+            if peer.differing().is_some_and(|theirs| hello.settings.agrees(&theirs)) {
+                peer.set_differing(None);
+            }
+        }
+        for listed in listed {
+            self.tasks.spawn(dial::keep(self.clone(), listed));
+        }
+        for member in left {
+            tracing::info!(%member, "it is not on the list of members any more");
+            let shared = self.clone();
+            self.tasks.spawn(async move {
+                tokio::select! {
+                    () = shared.stop.cancelled() => {}
+                    () = tokio::time::sleep(LEAVES_WITHIN) => {
+                        if shared.peers.forget(member) {
+                            shared.forget_trouble(member);
+                        }
+                    }
+                }
+            });
+        }
+    }
+
     pub(crate) fn papers(&self) -> RwLockReadGuard<'_, TlsIdentity> {
         self.papers.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -248,7 +213,7 @@ impl Shared {
         if self.papers().identity.is_same(&identity) {
             return Ok(false);
         }
-        let (papers, server) = TlsIdentity::new(self.me, &self.hello.group, identity)?;
+        let (papers, server) = TlsIdentity::new(self.me, &self.group, identity)?;
         tls::vouch(&papers.identity).map_err(RenewalError::NotVouchedFor)?;
         if !self.stop.is_cancelled() {
             self.endpoint.set_server_config(Some(server));
@@ -270,7 +235,7 @@ impl Shared {
     /// Takes note of a refusal that is about settings, at every attempt: the protocol has to know.
     pub(crate) async fn note_settings(&self, member: MemberId, refusal: &Refusal) {
         let Refusal::OtherSettings { theirs, .. } = refusal else { return };
-        match self.peers.get(&member) {
+        match self.peers.get(member) {
             Some(peer) => peer.set_differing(Some((**theirs).clone())),
             None => self.note_stranger(member, theirs),
         }
@@ -292,16 +257,17 @@ impl Shared {
         let strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
         let strangers = strangers.iter().filter(|(_, (_, when))| when.elapsed() < TROUBLE_FADES);
         let strangers = strangers.map(|(id, (settings, _))| (*id, settings.clone()));
-        let peers = self.peers.iter().filter_map(|(id, peer)| Some((*id, peer.differing()?)));
+        let peers = self.peers.all().into_iter();
+        let peers = peers.filter_map(|(id, peer)| Some((id, peer.differing()?)));
         peers.chain(strangers).collect()
     }
 
     /// A member with the right settings was greeted: warns of others that are hardly meant to differ.
     pub(crate) fn compare_settings(&self, member: MemberId, theirs: &Settings) {
-        if let Some(peer) = self.peers.get(&member) {
+        if let Some(peer) = self.peers.get(member) {
             peer.set_differing(None);
         }
-        for (name, ours, theirs) in self.hello.settings.differences(theirs) {
+        for (name, ours, theirs) in self.hello().settings.differences(theirs) {
             tracing::warn!(
                 %member,
                 "{member} has {name} = {theirs}, and this member {name} = {ours}: that is safe, but give all members the same"
@@ -353,7 +319,7 @@ impl Shared {
 
     fn note_trouble(&self, member: MemberId, reason: String) {
         // Only of members: a stranger's certificate may name anyone.
-        if member == self.me || self.peers.contains_key(&member) {
+        if member == self.me || self.peers.get(member).is_some() {
             let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
             troubles.insert(member, (reason, Instant::now()));
         }
@@ -361,14 +327,14 @@ impl Shared {
 
     /// A watch stands beside the link with this member, or does not any more.
     pub(crate) fn set_watched(&self, member: MemberId, is_watched: bool) {
-        if let Some(peer) = self.peers.get(&member) {
+        if let Some(peer) = self.peers.get(member) {
             peer.is_watched.store(is_watched, Ordering::Relaxed);
         }
     }
 
     /// A member was reached where it listens, or its link has ended.
     pub(crate) fn set_reachable(&self, member: MemberId, is_reachable: bool) {
-        if let Some(peer) = self.peers.get(&member) {
+        if let Some(peer) = self.peers.get(member) {
             peer.is_reachable.store(is_reachable, Ordering::Relaxed);
         }
     }

@@ -25,6 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::control::Challenge;
 use super::failure::Refusal;
 use super::hello::Hello;
+use super::peers::Peer;
 use super::shared::Shared;
 
 /// Incarnations of a member that are remembered: two that take turns are found within these.
@@ -98,17 +99,17 @@ impl Shown {
 /// Whether the process that greets may be the member that it names.
 pub(crate) async fn check(
     shared: &Shared,
-    member: MemberId,
+    (member, peer): (MemberId, &Peer),
     theirs: &Hello,
 ) -> Result<(), Refusal> {
-    let Some(peer) = shared.peers.get(&member) else { return Ok(()) };
     if peer.shown.another_lives(theirs.life).await {
         shared.found_twin(member).await;
         return Err(Refusal::Twin(member));
     }
     // Who says that it has lost its state, or that the group was changed, asks everyone before it votes.
     let asks = matches!(theirs.start, Start::Lost | Start::Changed);
-    let votes_are_forgotten = shared.keeps_votes && !asks;
+    // Of who is no member nothing counts yet.
+    let votes_are_forgotten = shared.keeps_votes && !asks && peer.is_listed();
     if votes_are_forgotten && peer.shown.shows_another_disk(theirs.disk) {
         return Err(Refusal::OtherState(member));
     }

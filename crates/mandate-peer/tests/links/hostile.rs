@@ -147,7 +147,7 @@ async fn a_frame_that_is_too_long_ends_that_connection_only() {
         three.until_up(1).await;
         let (length, most) = match as_datagram {
             true => (MAX_FRAME_BYTES + 1, "1024"),
-            false => (MAX_STREAM_FRAME_BYTES + 1, "4352"),
+            false => (MAX_STREAM_FRAME_BYTES + 1, "14144"),
         };
         if as_datagram {
             one.connection.send_datagram(vec![0; length].into()).unwrap();

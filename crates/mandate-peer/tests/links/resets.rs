@@ -92,6 +92,7 @@ async fn resets_of_all_watches_depose_no_leader() {
             group: GROUP.to_owned(),
             listen: local(0),
             peers: addresses,
+            advertise: None,
             identity: authority.identity(&authority.papers(&[&name(me)])),
             protocol: Protocol::Pole(protocol),
             state: directory.path().join(format!("p{me}")),

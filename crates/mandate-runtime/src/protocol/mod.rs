@@ -7,7 +7,7 @@ use mandate_proto::election::{Elector, Guarantee};
 use mandate_proto::identity::MemberId;
 use mandate_proto::machine::Effect;
 use mandate_proto::nfd_l;
-use mandate_proto::pole::installation::NoVote;
+use mandate_proto::pole::installation::{NoVote, Roster};
 use mandate_proto::pole::member;
 use mandate_proto::time::Instant;
 use mandate_proto::wire::Wire;
@@ -101,6 +101,11 @@ pub(crate) trait PeerProtocol:
     fn link(change: &Inbound) -> Option<Self::Input>;
     /// Tells how long messages from a member take, one way, where that is wanted.
     fn delay(member: MemberId, delay: Duration) -> Option<Self::Input>;
+
+    /// The list that the member goes by, where members come and go.
+    fn roster(&self) -> Option<&Roster> {
+        None
+    }
 
     /// Adds what this member knows to what every engine does.
     fn known(

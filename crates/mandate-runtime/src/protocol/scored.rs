@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mandate_proto::identity::MemberId;
 use mandate_proto::oracle::Occasion;
-use mandate_proto::pole::installation::{NoVote, Stored};
+use mandate_proto::pole::installation::{NoVote, Roster, Stored};
 use mandate_proto::pole::member::{self, Input, Member, Message};
 use mandate_proto::time::Instant;
 
@@ -48,6 +48,10 @@ impl PeerProtocol for Member {
     /// It measures round trips itself.
     fn delay(_: MemberId, _: Duration) -> Option<Input> {
         None
+    }
+
+    fn roster(&self) -> Option<&Roster> {
+        Some(Member::roster(self))
     }
 
     fn known(&self, _: BTreeMap<MemberId, Duration>, now: Instant, status: Status) -> Status {

@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use mandate_conformance::history::now;
 use mandate_proto::election::{Lease, NoTransfer, State};
 use mandate_proto::identity::Term;
+use mandate_proto::pole::installation::NoChange;
 use mandate_proto::time::Instant;
 use mandate_proto::value::NoPublish;
 use mandate_runtime::engine_side::{Command, EngineSide};
@@ -155,6 +156,9 @@ impl Member {
             }
             Command::Publish { done, .. } => {
                 let _ = done.send(Err(NoPublish::Unsupported));
+            }
+            Command::Change { done, .. } => {
+                let _ = done.send(Err(NoChange::Unsupported.into()));
             }
             Command::Stop => return false,
             // Nobody asks it.

@@ -102,6 +102,15 @@ impl Change {
             | Change::Remove { member } => *member,
         }
     }
+
+    /// Whether a list is as it is after this change, and was not before it.
+    pub fn is_made_in(&self, roster: &Roster) -> bool {
+        match self {
+            Change::Add { member, .. } | Change::Observe { member, .. } => roster.has(*member),
+            Change::Promote { member } => roster.has_voter(*member),
+            Change::Remove { member } => !roster.has(*member),
+        }
+    }
 }
 
 /// Why a change of members was not made. All is as it was.
@@ -149,6 +158,9 @@ pub enum NoChange {
     /// A group can only be so large.
     #[error("a group has at most {MAX_MEMBERS} members")]
     TooMany,
+    /// The engine keeps no list: who takes part in an election on a database, or on a ledger, is a member.
+    #[error("this engine has no list of members that could be changed")]
+    Unsupported,
 }
 
 impl Installation {

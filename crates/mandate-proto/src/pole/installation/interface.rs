@@ -220,7 +220,7 @@ pub struct Boot {
 
 impl Boot {
     /// The roster that a member goes by at first.
-    pub(super) fn roster(&self, config: &Config) -> Roster {
+    pub fn roster(&self, config: &Config) -> Roster {
         let stored = self.stored.as_ref().map(|stored| stored.roster.clone());
         match stored {
             Some(Some(roster)) => roster,

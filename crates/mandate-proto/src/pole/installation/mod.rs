@@ -623,6 +623,7 @@ impl Installation {
         match self.config_id.fit(config) {
             Fit::Same => self.roster.has(from),
             _ if !self.config.keeps(Safeguard::ConfigId) => true,
+            Fit::Older if self.is_renewed_by(from, message) => true,
             Fit::Older if !self.config.keeps(Safeguard::NewerRoster) => true,
             Fit::Differs => {
                 if self.roster.has(from) {
@@ -635,6 +636,14 @@ impl Installation {
                 false
             }
         }
+    }
+
+    /// Whether a claim was sent by the leader that we have promised its term, before it made the list by which we go: that renews the
+    /// promise, and leaves the leader as much of its lease as if it had changed nothing.
+    fn is_renewed_by(&self, from: MemberId, message: &Message) -> bool {
+        let Message::Claim { term, id, .. } = message else { return false };
+        let is_renewed = self.promised.is_to(from, *term) && self.promised.life == id.life;
+        is_renewed && self.roster.id().term == *term && self.roster.has(from)
     }
 
     fn receive(

@@ -10,7 +10,7 @@ use crate::detector::planner::Wanted;
 use crate::identity::MemberId;
 use crate::oracle::{Oracle, Preference};
 use crate::pole::installation::{
-    self, ConfigId, Contact, MAX_LEASE, MAX_MEMBERS, PeerGuarantee, Safeguard,
+    self, Boot, ConfigId, Contact, MAX_LEASE, MAX_MEMBERS, PeerGuarantee, Roster, Safeguard,
 };
 use crate::pole::selection::{self, Rules};
 use crate::value::Value;
@@ -229,6 +229,17 @@ impl Config {
     ) -> Self {
         self.contacts = contacts.into_iter().collect();
         self
+    }
+
+    /// Where members are found, as far as this one was told.
+    pub fn contacts(&self) -> &BTreeMap<MemberId, Contact> {
+        &self.contacts
+    }
+
+    /// The list that a member goes by that starts from this: what is on its disk, or none if it is to be added, or the
+    /// members that the group is set up with.
+    pub fn first_roster(&self, boot: &Boot) -> Roster {
+        boot.roster(&self.installation())
     }
 
     /// Publishes this with every term of this member, from its first moment on.

@@ -160,7 +160,7 @@ impl Member {
             return;
         }
         let is_ready = self.is_ready(now);
-        // Who does not vote any more was invited by an older list.
+        // Who was removed meanwhile was invited by mistake.
         let invitation = self.invitation.take_if(|_| is_ready).filter(|_| self.is_voter());
         match invitation {
             Some((from, message)) => self.receive_selection(from, message, now, effects),

@@ -74,7 +74,9 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
-use super::installation::{self, Boot, ConfigId, Installation, NoVote, WhyNoVote};
+use super::installation::{
+    self, Boot, Change, ConfigId, Installation, NoChange, NoVote, WhyNoVote,
+};
 use super::selection::{self, Selection};
 use crate::detector::Label;
 use crate::detector::quality::{Detection, Quality, Watched};
@@ -412,6 +414,10 @@ impl Elector for Member {
 
     fn publish(value: Value) -> Result<Input, NoPublish> {
         Ok(Input::Publish(value))
+    }
+
+    fn change(change: Change) -> Result<Input, NoChange> {
+        Ok(Input::Change(change))
     }
 
     fn held(&self, now: Instant) -> Option<Lease> {

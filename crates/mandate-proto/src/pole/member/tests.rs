@@ -6,7 +6,7 @@ use super::*;
 use crate::detector::Beat;
 use crate::identity::Incarnation;
 use crate::oracle::{Measured, Preference};
-use crate::pole::installation::{ClaimId, PeerGuarantee, Promised};
+use crate::pole::installation::{ClaimId, Entry, PeerGuarantee, Promised, Roster, RosterId};
 use crate::pole::selection::Proposal;
 use crate::score::Score;
 
@@ -220,6 +220,23 @@ fn an_invitation_waits_until_the_member_is_ready() {
     subject.run_until(at(100), &[2, 3]);
     let joined = |message: &&Message| matches!(message, Message::Selection(selection::Message::Propose { epoch, .. }) if *epoch == Term::new(1));
     assert_eq!(subject.sent().filter(joined).count(), 1);
+}
+
+#[test]
+fn who_was_invited_and_then_removed_has_nothing_more_to_do_at_once() {
+    let mut subject = Subject::new(config(3));
+    subject.hear(2, proposal(1, 2));
+    let id = RosterId { term: Term::new(1), version: 2 };
+    let roster = Roster::new(id, [2, 3].map(|id| Entry::voter(p(id))));
+    let config = ConfigId::of_roster(&roster, PeerGuarantee::Fenced);
+    subject.hear(2, Message::Installation(installation::Message::Roster { roster, config }));
+    assert_eq!(subject.member.no_vote().map(|it| it.why), Some(WhyNoVote::NotAMember));
+    for _ in 0..20 {
+        subject.now = subject.member.deadline().unwrap();
+        let mut effects = Effects::new();
+        subject.member.handle_timeout(subject.now, &mut effects);
+        assert!(subject.member.deadline().unwrap() > subject.now);
+    }
 }
 
 #[test]

@@ -1,0 +1,369 @@
+//! Starting a member: what it is set up with, what it must not forget, and whether the two fit.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use mandate_proto::election::quorum;
+use mandate_proto::identity::{Incarnation, MemberId};
+use mandate_proto::machine::Effects;
+use mandate_proto::nfd_l;
+use mandate_proto::nfd_l::NfdL;
+use mandate_proto::pole::installation::{self, Roster, RosterId, Stored};
+use mandate_proto::pole::member::{self, Member};
+use mandate_proto::time::WallTime;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+
+use crate::driver::Driver;
+use crate::durable::{Agreed, DurableError, DurableFile, Owner};
+use crate::election::Election;
+use crate::engine_side::EngineSide;
+use crate::peer::PeerBackend;
+use crate::protocol::Protocol;
+use crate::transport::{Inbound, Transport};
+
+/// What a member starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// The state on its disk, which must be there.
+    Stored,
+    /// It takes part for the first time; its disk must be empty. Unless it is alone, it has no vote until all members of its
+    /// list have answered it once: the first start of a group needs all of its members.
+    New,
+    /// Its disk was lost: it has no vote until all others have told it what they promised.
+    Lost,
+    /// The list of members, or the guarantee, was changed while all members were stopped, or this member is new in such a
+    /// group. It has no vote until all others of the new list have told it what they promised. Also if the list is the one on
+    /// its disk: it may have been another in between, while this member was left out, and then the others know higher terms.
+    Changed,
+    /// It is to be added to a group that runs: nobody has ever had its id. With an empty disk it waits for a leader to add it
+    /// ([`Election::change_members`]), whatever list it is configured with; with a state it is started as with
+    /// [`Start::Stored`], so that whatever starts it need not be changed afterwards.
+    Join,
+}
+
+/// How a member is set up.
+#[derive(Debug)]
+pub struct Setup {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The group's name.
+    pub group: String,
+    /// Where its state is kept.
+    pub state: std::path::PathBuf,
+    /// What it starts from.
+    pub start: Start,
+}
+
+/// Why a member cannot start. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The state cannot be used.
+    #[error(transparent)]
+    Durable(#[from] DurableError),
+    /// There is none.
+    #[error(
+        "there is no state at {0}. If this member takes part for the first time, start it with `Start::New`; if \
+         its disk was lost, with `Start::Lost`: it will ask the others what it may have promised; if it is to be added to a \
+         group that runs, with `Start::Join`"
+    )]
+    NoState(std::path::PathBuf),
+    /// There is one, and none was expected.
+    #[error(
+        "there is a state at {0} already: this member has taken part before. Start it with \
+         `Start::Stored`; if it is to forget everything, and only then, move that file away"
+    )]
+    HasState(std::path::PathBuf),
+    /// The group was another when the state was written.
+    #[error(
+        "{path} was written with {before}, and now the configuration says {now}. Members that count votes among \
+         different members elect two leaders. Correct the configuration. To change the members, ask the leader while the group \
+         runs; or, as with the guarantee: stop all members, \
+         wait for a lease, edit the configuration of all, and start all of them with `Start::Changed`"
+    )]
+    Differs {
+        /// The state.
+        path: std::path::PathBuf,
+        /// What it was written with.
+        before: Box<Agreed>,
+        /// What is configured.
+        now: Box<Agreed>,
+    },
+    /// A change of members after which nobody may remember what was promised.
+    #[error(
+        "of the members {before} only {kept} are in the new list, and {needed} are needed, so that one of them knows the \
+         highest term. Change the list in several steps"
+    )]
+    TooFewKept {
+        /// The old list.
+        before: String,
+        /// How many of them are kept.
+        kept: usize,
+        /// How many must be.
+        needed: usize,
+    },
+    /// A change of the configuration where that does not say who the members are.
+    #[error(
+        "the members of this group were changed while it ran: {path} says that they are {members}, whatever the configuration \
+         says. Start it with `Start::Stored`, and have the leader change the members. The guarantee of such a group \
+         cannot be changed"
+    )]
+    ChangedBefore {
+        /// The state.
+        path: std::path::PathBuf,
+        /// The members.
+        members: String,
+    },
+    /// A process that is to be added, with the state of a member that the group was set up with.
+    #[error(
+        "there is a state at {0} already, of a member that was not added to its group: start it with `Start::Stored`. To \
+         add a new member, give it another id and an empty state"
+    )]
+    DidNotJoin(std::path::PathBuf),
+    /// A process that is to be added, where nobody votes.
+    #[error(
+        "under the guarantee overlap nobody votes, and nobody is added by the others: give all members the new list, and start \
+         this one with `Start::New`"
+    )]
+    NothingToJoin,
+    /// A lost disk in a group of one.
+    #[error(
+        "this group has one member, so there is nobody to ask what the lost disk held. Start it with `Start::New`: terms begin \
+         at 1 again, so whatever refuses lower terms must be told to forget the old ones. But if it was added to a group that \
+         runs, it cannot come back: have the leader replace it by a new member"
+    )]
+    NobodyToAsk,
+    /// The system gave no random number.
+    #[error("the system gave no random number: {0}")]
+    Random(getrandom::Error),
+}
+
+impl Election {
+    /// Starts a member on the current tokio runtime.
+    pub fn start(
+        setup: Setup,
+        transport: Arc<dyn Transport>,
+        inbound: mpsc::Receiver<Inbound>,
+    ) -> Result<Self, StartError> {
+        Ok(Election::prepare(setup)?.start(transport, inbound))
+    }
+
+    /// Opens and locks a member's state, and starts nothing yet: for engines whose links show whose state it is.
+    pub fn prepare(setup: Setup) -> Result<Prepared, StartError> {
+        let lifetime = Incarnation::new(getrandom::u64().map_err(StartError::Random)?);
+        let me = setup.protocol.me();
+        let others = setup.protocol.members().iter().copied().filter(|id| *id != me).collect();
+        let lease = setup.protocol.guarantee().lease();
+        let (durable, machine) = match &setup.protocol {
+            Protocol::Pole(config) => {
+                if setup.start == Start::Lost && config.members().len() == 1 {
+                    return Err(StartError::NobodyToAsk);
+                }
+                let (durable, stored) = open(&setup)?;
+                let boot = installation::Boot {
+                    stored,
+                    is_new: setup.start == Start::New,
+                    is_changed: setup.start == Start::Changed,
+                    joins: setup.start == Start::Join,
+                    lifetime,
+                };
+                (durable, Booted::Pole(Box::new((config.clone(), boot))))
+            }
+            Protocol::NfdL { .. } if setup.start == Start::Join => {
+                return Err(StartError::NothingToJoin);
+            }
+            Protocol::NfdL { config, .. } => {
+                let (durable, stored) = open(&setup)?;
+                let boot = nfd_l::Boot { stored, wall: wall_time(), lifetime };
+                (durable, Booted::NfdL(Box::new((*config, boot))))
+            }
+        };
+        Ok(Prepared { durable, me, others, lease, machine })
+    }
+}
+
+/// A member whose state is open and locked, and that does not run yet.
+#[derive(Debug)]
+pub struct Prepared {
+    durable: Arc<DurableFile>,
+    me: MemberId,
+    others: Vec<MemberId>,
+    lease: Option<Duration>,
+    machine: Booted,
+}
+
+/// What a machine starts from.
+#[derive(Debug)]
+enum Booted {
+    Pole(Box<(member::Config, installation::Boot)>),
+    NfdL(Box<(nfd_l::Config, nfd_l::Boot)>),
+}
+
+impl Prepared {
+    /// The random number of the state's file; see [`DurableFile::disk`].
+    pub fn disk(&self) -> u64 {
+        self.durable.disk()
+    }
+
+    /// The list of members that the member goes by at first; `None` where members do not come and go.
+    pub fn roster(&self) -> Option<Roster> {
+        match &self.machine {
+            Booted::Pole(booted) => Some(booted.0.first_roster(&booted.1)),
+            Booted::NfdL(_) => None,
+        }
+    }
+
+    /// Starts the member on the current tokio runtime.
+    pub fn start(
+        self,
+        transport: Arc<dyn Transport>,
+        inbound: mpsc::Receiver<Inbound>,
+    ) -> Election {
+        let Prepared { durable, me, others, lease, machine } = self;
+        let (mut election, mut side) = EngineSide::open(lease);
+        election.durable = Arc::downgrade(&durable);
+        let now = side.now();
+        let backend = PeerBackend::new(durable, transport, (me, others), inbound, now);
+        match machine {
+            Booted::Pole(booted) => {
+                let (config, boot) = *booted;
+                let mut effects = Effects::new();
+                let machine = Member::start(config, boot, now, &mut effects);
+                side.go_by(machine.roster().clone());
+                tokio::spawn(Driver::new(machine, effects, side, backend).run());
+            }
+            Booted::NfdL(booted) => {
+                let (config, boot) = *booted;
+                let mut effects = Effects::new();
+                let machine = NfdL::start(config, boot, now, &mut effects);
+                tokio::spawn(Driver::new(machine, effects, side, backend).run());
+            }
+        }
+        election
+    }
+}
+
+/// Opens what the member must not forget, and sees whether that is as it should be.
+fn open<T: DeserializeOwned + Serialize + Kept>(
+    setup: &Setup,
+) -> Result<(Arc<DurableFile>, Option<T>), StartError> {
+    let owner = Owner { group: setup.group.clone(), member: setup.protocol.me().to_string() };
+    let (mut durable, stored) = DurableFile::open::<T>(&setup.state, owner)?;
+    match (setup.start, stored.is_some()) {
+        (Start::Stored, false) => return Err(StartError::NoState(setup.state.clone())),
+        (Start::New | Start::Lost, true) => {
+            return Err(StartError::HasState(setup.state.clone()));
+        }
+        _ => {}
+    }
+    if setup.start == Start::Join && stored.as_ref().is_some_and(|stored| !stored.has_joined()) {
+        return Err(StartError::DidNotJoin(setup.state.clone()));
+    }
+    let now = setup.protocol.agreed();
+    match stored.as_ref().and_then(Kept::roster) {
+        Some(roster) => compare_changed(setup, durable.agreed(), now.as_ref(), roster)?,
+        None => compare(setup, durable.agreed(), now.as_ref())?,
+    }
+    if setup.start == Start::Changed && durable.agreed().is_some_and(|it| Some(it) == now.as_ref())
+    {
+        tracing::warn!(
+            "this member was started with `Start::Changed` (--members-changed), and the state was written with the same members and guarantee. It \
+             waits for all others as after a change: start it with `Start::Stored` from now on"
+        );
+    }
+    let is_unsaid = durable.agreed().is_none() && now.is_some();
+    durable.agree(now);
+    // A state of an earlier release says nothing of it yet.
+    if let Some(stored) = stored.as_ref().filter(|_| is_unsaid && setup.start == Start::Stored) {
+        durable.store(stored)?;
+    }
+    Ok((Arc::new(durable), stored))
+}
+
+/// What is kept on disk, as far as it says who the members are.
+trait Kept {
+    /// The list, in a group that was changed since it was set up.
+    fn roster(&self) -> Option<&Roster> {
+        None
+    }
+
+    /// Whether this is the state of a member that was added, or is to be.
+    fn has_joined(&self) -> bool {
+        false
+    }
+}
+
+impl Kept for Stored {
+    fn roster(&self) -> Option<&Roster> {
+        self.roster.as_ref()
+    }
+
+    fn has_joined(&self) -> bool {
+        self.joined.is_some()
+    }
+}
+
+impl Kept for nfd_l::Stable {}
+
+/// Whether a member may go on with this configuration in a group that was changed since it was set up: of the configuration only
+/// the guarantee counts then, and the list on disk says who the members are.
+fn compare_changed(
+    setup: &Setup,
+    before: Option<&Agreed>,
+    now: Option<&Agreed>,
+    roster: &Roster,
+) -> Result<(), StartError> {
+    let path = &setup.state;
+    if setup.start == Start::Changed {
+        let (path, members) = (path.clone(), roster.to_string());
+        return Err(StartError::ChangedBefore { path, members });
+    }
+    let (Some(before), Some(now)) = (before, now) else { return Ok(()) };
+    if before.guarantee != now.guarantee {
+        // Of the lists nothing is to be said here.
+        let now = Agreed { members: before.members.clone(), ..now.clone() };
+        let (before, now) = (Box::new(before.clone()), Box::new(now));
+        return Err(StartError::Differs { path: path.clone(), before, now });
+    }
+    let members: Vec<_> = roster.members().map(|id| id.to_string()).collect();
+    // Who waits to be added knows of no list yet.
+    if roster.id() != RosterId::NONE && members != now.members {
+        tracing::warn!(
+            "the members of this group were changed while it ran: they are {roster}, as {path} says. The configuration names \
+             {configured}, and is not obeyed: it is what the group was set up with",
+            path = path.display(),
+            configured = now.members.join(" ")
+        );
+    }
+    Ok(())
+}
+
+/// Whether a member may go on with this configuration after that one.
+fn compare(setup: &Setup, before: Option<&Agreed>, now: Option<&Agreed>) -> Result<(), StartError> {
+    let (Some(before), Some(now)) = (before, now) else { return Ok(()) };
+    if setup.start != Start::Changed {
+        return match before == now {
+            true => Ok(()),
+            false => Err(StartError::Differs {
+                path: setup.state.clone(),
+                before: Box::new(before.clone()),
+                now: Box::new(now.clone()),
+            }),
+        };
+    }
+    // Enough of the old ones that every old quorum has one of them.
+    let size = before.members.len();
+    let needed = size - quorum(size) + 1;
+    let kept = before.members.iter().filter(|id| now.members.contains(id)).count();
+    if kept < needed {
+        return Err(StartError::TooFewKept { before: before.members.join(" "), kept, needed });
+    }
+    Ok(())
+}
+
+fn wall_time() -> WallTime {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    WallTime::from_unix_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}

@@ -86,6 +86,8 @@ pub(crate) enum Protocol {
     InstallationChanges,
     /// Election by score, whole: detection, selection, installation, moves.
     Pole,
+    /// The same, with members that come and go.
+    PoleChanges,
     /// Election on a database: registers, conditional writes, leases.
     Registers,
     /// A role on a database: the same, with preferences that change.

@@ -68,8 +68,9 @@ fn subject(args: &SimArgs) -> anyhow::Result<Subject> {
             let options = installation::Options { mutant: mutant(args)?, changes };
             Box::new(move |seed, trace| installation::run(seed, &options, trace))
         }
-        Protocol::Pole => {
-            let options = pole::Options { mutant: mutant(args)? };
+        Protocol::Pole | Protocol::PoleChanges => {
+            let changes = args.protocol == Protocol::PoleChanges;
+            let options = pole::Options { mutant: mutant(args)?, changes };
             Box::new(move |seed, trace| pole::run(seed, &options, trace))
         }
         Protocol::Registers | Protocol::RegistersRole | Protocol::RegistersLosses => {

@@ -775,7 +775,7 @@ impl Machine for Installation {
             ends.map_or(claim.next, |ends| ends.min(claim.next))
         });
         let wants = self.wants.map(|_| self.bound_until);
-        let asks = self.recovery.as_ref().map(|recovery| recovery.next);
+        let asks = self.asks_at();
         let changes = self.written.filter(|_| self.claim.is_some() && !self.roster.id().is_seed());
         [claim, wants, asks, changes].into_iter().flatten().min()
     }

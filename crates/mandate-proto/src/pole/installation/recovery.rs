@@ -184,14 +184,21 @@ impl Installation {
         self.ask(now, effects);
     }
 
-    /// Asks the others what they have promised, while we have no vote.
+    /// Asks the others what they have promised, while we have no vote, and their answers may give us one.
     pub(super) fn ask(&mut self, now: Instant, effects: &mut Effects<Effect>) {
-        let Some(recovery) = self.recovery.as_mut().filter(|recovery| recovery.next <= now) else {
+        if self.asks_at().is_none_or(|next| now < next) {
             return;
-        };
+        }
+        let Some(recovery) = &mut self.recovery else { return };
         recovery.next = now + self.config.retry.max(Duration::from_millis(1));
         let question = recovery.question(self.config_id);
         effects.push(Effect::Broadcast(question));
+    }
+
+    /// When to ask again, if ever.
+    pub(super) fn asks_at(&self) -> Option<Instant> {
+        let recovery = self.recovery.as_ref().filter(|recovery| self.may_recover(recovery))?;
+        Some(recovery.next)
     }
 
     /// Asks a member that can be reached now, without waiting until all are asked again.

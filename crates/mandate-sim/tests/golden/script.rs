@@ -53,7 +53,7 @@ impl Script {
                 .unwrap();
             let history = Some(setup.histories.get(host).copied().unwrap_or(1));
             let figures = Figures { history, requests: 0.0, application: None };
-            (MemberConfig { config, edited: None, figures, mutant: None }, HostClocks::new(0))
+            (MemberConfig { config, edited: None, joins: false, figures, mutant: None }, HostClocks::new(0))
         });
         let links = LinkModel::perfect(Duration::from_millis(setup.one_way));
         let mut world = World::new(1, hosts, links, Machinery::IDEAL, Scribe::default());
@@ -234,6 +234,7 @@ fn installation_text(message: &installation::Message) -> String {
             None => format!("claim   term {term}"),
         },
         M::Promise { term, .. } => format!("promise term {term}"),
+        M::Follow { term, .. } => format!("follow  term {term}"),
         M::Refuse { term, promised } => format!("refuse  term {term}, promised {promised}"),
         M::Release { term, next, .. } => match next {
             Some(next) => format!("release term {term}, next is {next}"),

@@ -401,7 +401,7 @@ impl Run<'_, Case> {
     /// Whether the mandate of the member on a host holds now, by its own clock.
     fn holds(&self, host: HostIndex) -> bool {
         let state = self.world.observer.invariants.leaders.states[host];
-        let says_so = |term| !self.case.changes.is_some() || state == State::Leading { term };
+        let says_so = |term| self.case.changes.is_none() || state == State::Leading { term };
         let machine = self.world.machine(host);
         let mandate = machine.and_then(|machine| machine.mandate(self.world.local_time(host)));
         mandate.is_some_and(|(term, _)| says_so(term))

@@ -134,7 +134,10 @@ impl LocalGroup {
                 .expect("a sound setup");
             let figures =
                 Figures { history: server.history, requests: server.requests, application: None };
-            (MemberConfig { config, edited: None, figures, mutant: None }, HostClocks::new(0))
+            (
+                MemberConfig { config, edited: None, joins: false, figures, mutant: None },
+                HostClocks::new(0),
+            )
         });
         let perfect = LinkModel::perfect(Duration::ZERO);
         let mut world = World::new(seed, hosts, perfect, Machinery::IDEAL, Log::default());

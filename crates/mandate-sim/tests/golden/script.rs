@@ -53,7 +53,10 @@ impl Script {
                 .unwrap();
             let history = Some(setup.histories.get(host).copied().unwrap_or(1));
             let figures = Figures { history, requests: 0.0, application: None };
-            (MemberConfig { config, edited: None, joins: false, figures, mutant: None }, HostClocks::new(0))
+            (
+                MemberConfig { config, edited: None, joins: false, figures, mutant: None },
+                HostClocks::new(0),
+            )
         });
         let links = LinkModel::perfect(Duration::from_millis(setup.one_way));
         let mut world = World::new(1, hosts, links, Machinery::IDEAL, Scribe::default());

@@ -11,8 +11,8 @@ use mandate_proto::machine::{Effects, Machine};
 use mandate_proto::nfd_l;
 use mandate_proto::oracle::{Measure, Measured, NoScore};
 use mandate_proto::pole::installation::{
-    self, Boot, ClaimId, ConfigId, Contact, Entry, Freed, MAX_ADDRESS, MAX_MEMBERS, MAX_NAME, Part,
-    PeerGuarantee, Promised, Roster, RosterId,
+    self, Boot, ClaimId, ConfigId, Contact, Entry, Freed, MAX_ADDRESS, MAX_MEMBERS, MAX_NAME,
+    Membership, PeerGuarantee, Promised, Roster, RosterId,
 };
 use mandate_proto::pole::member::{Config, Effect, Handover, Input, Member, Message, Moves};
 use mandate_proto::pole::selection::{self, Proposal};
@@ -103,13 +103,13 @@ fn selection_message() -> impl Strategy<Value = selection::Message> {
     ]
 }
 
-fn part() -> impl Strategy<Value = Part> {
+fn part() -> impl Strategy<Value = Membership> {
     let replaces = || prop::option::of(member());
     prop_oneof![
         4 => (replaces(), prop::option::of(life()))
-            .prop_map(|(replaces, joined)| Part::Voter { replaces, joined }),
-        1 => replaces().prop_map(|replaces| Part::Learner { replaces }),
-        1 => Just(Part::Observer),
+            .prop_map(|(replaces, joined)| Membership::Voter { replaces, joined }),
+        1 => replaces().prop_map(|replaces| Membership::Learner { replaces }),
+        1 => Just(Membership::Observer),
     ]
 }
 
@@ -281,7 +281,7 @@ fn the_longest_list_of_members_fits_and_one_that_is_longer_is_no_message() {
     let list = |size: usize, name: usize, address: usize| {
         let entry = |place: usize| Entry {
             id: MemberId::new(u32::MAX - u32::try_from(place).unwrap()),
-            part: Part::Voter {
+            part: Membership::Voter {
                 replaces: Some(MemberId::new(u32::MAX)),
                 joined: Some(Incarnation::new(u64::MAX)),
             },

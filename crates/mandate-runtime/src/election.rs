@@ -9,7 +9,7 @@ use mandate_proto::detector::quality::Detection;
 use mandate_proto::election::{Candidacy, Figures, NoTransfer};
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::oracle::View;
-use mandate_proto::pole::installation::{Change, NoChange, NoVote, Roster};
+use mandate_proto::pole::installation::{MemberChange, NoChange, NoVote, Roster};
 use mandate_proto::score::Score;
 use mandate_proto::value::{NoPublish, Value};
 use tokio::sync::{broadcast, oneshot, watch};
@@ -313,7 +313,7 @@ impl Election {
     ///
     /// It takes a round trip to a quorum and its writes; two if this is the first change of this leader. Nothing bounds
     /// it if no quorum answers and leaders have no leases. Dropping this future does not take the change back.
-    pub async fn change_members(&self, change: Change) -> Result<Roster, ChangeError> {
+    pub async fn change_members(&self, change: MemberChange) -> Result<Roster, ChangeError> {
         let (done, told) = oneshot::channel();
         let _ = self.end.commands.send(Command::Change { change, done }).await;
         told.await.unwrap_or(Err(ChangeError::Stopped))

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use mandate_proto::election::{Figures, NoTransfer};
 use mandate_proto::identity::MemberId;
-use mandate_proto::pole::installation::{Change, Roster};
+use mandate_proto::pole::installation::{MemberChange, Roster};
 use mandate_proto::value::{NoPublish, Value};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
@@ -55,7 +55,7 @@ pub enum Command {
     /// Change the members of the group.
     Change {
         /// How.
-        change: Change,
+        change: MemberChange,
         /// Told when it will not be undone, with the list that it led to, or why it was not made.
         done: oneshot::Sender<Result<Roster, ChangeError>>,
     },

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use mandate_proto::election::{Lease, NoTransfer, State};
 use mandate_proto::identity::Term;
-use mandate_proto::pole::installation::{Change, NoChange, Roster, RosterId};
+use mandate_proto::pole::installation::{MemberChange, NoChange, Roster, RosterId};
 use mandate_proto::time::Instant;
 use tokio::sync::oneshot;
 
@@ -42,7 +42,7 @@ pub struct EngineSide {
 /// A change of members that somebody waits for.
 #[derive(Debug)]
 struct Pending {
-    change: Change,
+    change: MemberChange,
     /// The term in which it was asked for, if this member led.
     term: Option<Term>,
     done: oneshot::Sender<Result<Roster, ChangeError>>,
@@ -169,7 +169,7 @@ impl EngineSide {
     /// A change of members was asked for, and this is what the machine is to be told; `None` if the caller has been told why not.
     pub fn begin_change<I>(
         &mut self,
-        change: Change,
+        change: MemberChange,
         input: Result<I, NoChange>,
         done: oneshot::Sender<Result<Roster, ChangeError>>,
     ) -> Option<I> {

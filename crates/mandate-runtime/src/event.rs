@@ -7,7 +7,7 @@ use mandate_proto::election::{NoTransfer, State};
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::neli;
 use mandate_proto::nfd_l;
-use mandate_proto::pole::installation::{Change, NoChange, Roster, RosterId};
+use mandate_proto::pole::installation::{MemberChange, NoChange, Roster, RosterId};
 use mandate_proto::pole::member;
 pub use mandate_proto::pole::member::{Advice, Cause, Handover, MoveEffect, Record};
 use mandate_proto::registers;
@@ -71,7 +71,7 @@ pub enum Event {
     /// The members are as they were.
     NotChanged {
         /// What was asked for.
-        change: Change,
+        change: MemberChange,
         /// Why that was not done.
         reason: NoChange,
     },

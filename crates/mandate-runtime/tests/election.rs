@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mandate_proto::election::NoTransfer;
 use mandate_proto::identity::MemberId;
 use mandate_proto::pole::installation::{
-    Change, Contact, NoChange, PeerGuarantee, Roster, RosterId, WhyNoVote,
+    Contact, MemberChange, NoChange, PeerGuarantee, Roster, RosterId, WhyNoVote,
 };
 use mandate_proto::pole::member::{Cause, Config, Handover};
 use mandate_proto::value::{NoPublish, Value};
@@ -447,9 +447,9 @@ mod overlap {
     }
 }
 
-fn add(id: u32) -> Change {
+fn add(id: u32) -> MemberChange {
     let contact = Contact { name: format!("m{id}"), address: format!("m{id}:7") };
-    Change::Add { member: p(id), contact, replaces: None }
+    MemberChange::Add { member: p(id), contact, replaces: None }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -461,7 +461,7 @@ async fn members_are_changed_by_the_leader_and_everyone_can_see_them() {
     assert_eq!(first.members().borrow().as_ref().unwrap().id(), RosterId::SEED);
     let refused = group.members[&other].change_members(add(4)).await;
     assert_eq!(refused, Err(ChangeError::Refused(NoChange::NotLeading)));
-    let own = first.change_members(Change::Remove { member: p(leader) }).await;
+    let own = first.change_members(MemberChange::Remove { member: p(leader) }).await;
     assert_eq!(own, Err(ChangeError::Refused(NoChange::Leads)));
     // It is on the list whether it runs or not, and votes once it does.
     let settled = timeout(PATIENCE, first.change_members(add(4))).await.unwrap().unwrap();
@@ -478,7 +478,7 @@ async fn members_are_changed_by_the_leader_and_everyone_can_see_them() {
     // One that follows can be removed, and knows that it was.
     let removed = timeout(PATIENCE, async {
         loop {
-            match first.change_members(Change::Remove { member: p(other) }).await {
+            match first.change_members(MemberChange::Remove { member: p(other) }).await {
                 Err(ChangeError::Refused(NoChange::UnderWay)) => tokio::task::yield_now().await,
                 done => return done,
             }

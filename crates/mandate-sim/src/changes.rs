@@ -6,7 +6,7 @@
 
 use core::time::Duration;
 
-use mandate_proto::pole::installation::{Change, Contact};
+use mandate_proto::pole::installation::{Contact, MemberChange};
 
 use crate::fault::Fault;
 use crate::host::member;
@@ -28,7 +28,7 @@ pub(crate) struct Changes {
     first: usize,
     /// How many more hosts there are.
     spares: usize,
-    wanted: Vec<(SimTime, Change)>,
+    wanted: Vec<(SimTime, MemberChange)>,
     faults: Vec<(SimTime, Fault)>,
 }
 
@@ -49,7 +49,7 @@ impl Changes {
         changes
     }
 
-    fn draw_wanted(&self, random: &mut Random, setting: &Setting) -> Vec<(SimTime, Change)> {
+    fn draw_wanted(&self, random: &mut Random, setting: &Setting) -> Vec<(SimTime, MemberChange)> {
         let mut wanted = Vec::new();
         let count = 4 + random.below(16);
         // Some groups grow first.
@@ -59,7 +59,7 @@ impl Changes {
                 (0..self.spares).map(|_| random.between(setting.detect, early)).collect();
             times.sort_unstable();
             for (spare, at) in (self.first..).zip(times) {
-                let change = Change::Add {
+                let change = MemberChange::Add {
                     member: member(spare),
                     contact: contact(spare as u64),
                     replaces: None,
@@ -81,10 +81,10 @@ impl Changes {
             let present = member(random.below((self.first + self.spares) as u64) as usize);
             let contact = contact(spare);
             let change = match random.below(10) {
-                0..=2 => Change::Add { member: joining, contact, replaces: None },
-                3..=5 => Change::Add { member: joining, contact, replaces: Some(present) },
-                6 => Change::Observe { member: joining, contact },
-                _ => Change::Remove { member: present },
+                0..=2 => MemberChange::Add { member: joining, contact, replaces: None },
+                3..=5 => MemberChange::Add { member: joining, contact, replaces: Some(present) },
+                6 => MemberChange::Observe { member: joining, contact },
+                _ => MemberChange::Remove { member: present },
             };
             // Some come at once, or are asked for again.
             let times = if random.chance(0.2) { 2 } else { 1 };
@@ -117,7 +117,7 @@ impl Changes {
         for _ in 0..1 + random.below(4) {
             let later = random.between(Duration::ZERO, setting.interval);
             let present = member(random.below(self.first as u64) as usize);
-            self.wanted.push((begin + later, Change::Remove { member: present }));
+            self.wanted.push((begin + later, MemberChange::Remove { member: present }));
         }
     }
 
@@ -162,7 +162,10 @@ impl Changes {
     }
 
     /// What happens. Everyone is asked, and those that lead make the change.
-    pub(crate) fn happenings<Input>(&self, input: impl Fn(Change) -> Input) -> Happenings<Input> {
+    pub(crate) fn happenings<Input>(
+        &self,
+        input: impl Fn(MemberChange) -> Input,
+    ) -> Happenings<Input> {
         let mut happenings = Vec::new();
         for (at, change) in &self.wanted {
             let asked = 0..self.first + self.spares;

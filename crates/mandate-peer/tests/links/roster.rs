@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mandate_peer::{Peer, PeerError, PeerSetup};
 use mandate_proto::pole::installation::{
-    Change, Contact, NoChange, PeerGuarantee, Roster, RosterId, WhyNoVote,
+    Contact, MemberChange, NoChange, PeerGuarantee, Roster, RosterId, WhyNoVote,
 };
 use mandate_proto::pole::member::Config;
 use mandate_runtime::durable::DurableError;
@@ -146,14 +146,14 @@ impl Group {
         timeout(PATIENCE, follows).await.expect("a leader to follow").unwrap();
     }
 
-    fn add(&self, number: u32, replaces: Option<u32>) -> Change {
+    fn add(&self, number: u32, replaces: Option<u32>) -> MemberChange {
         let address = self.address(number).to_string();
         let contact = Contact { name: format!("host{number}"), address };
-        Change::Add { member: id(number), contact, replaces: replaces.map(id) }
+        MemberChange::Add { member: id(number), contact, replaces: replaces.map(id) }
     }
 
     /// Has the leader change the members, as soon as it has made the change before.
-    async fn change(&self, leader: u32, change: Change) -> Result<Roster, ChangeError> {
+    async fn change(&self, leader: u32, change: MemberChange) -> Result<Roster, ChangeError> {
         let made = async {
             loop {
                 match self.election(leader).change_members(change.clone()).await {
@@ -283,7 +283,7 @@ async fn a_member_that_is_removed_knows_it_and_the_others_let_go_of_it() {
     let (mut group, leader, mandate) = Group::of(&[1, 2, 3]).await;
     let gone = (1..=3).find(|number| *number != leader).unwrap();
     let other = (1..=3).find(|number| ![leader, gone].contains(number)).unwrap();
-    let left = group.change(leader, Change::Remove { member: id(gone) }).await.unwrap();
+    let left = group.change(leader, MemberChange::Remove { member: id(gone) }).await.unwrap();
     assert!(!left.has(id(gone)));
     group.until_no_vote(gone, Some(WhyNoVote::NotAMember)).await;
     let mut present = [leader, other];
@@ -322,7 +322,7 @@ async fn a_group_grows_from_one_to_seven_and_shrinks_to_three_under_one_leader()
         group.agree(present, present).await;
     }
     for number in 2..=5 {
-        group.change(leader, Change::Remove { member: id(number) }).await.unwrap();
+        group.change(leader, MemberChange::Remove { member: id(number) }).await.unwrap();
         group.until_no_vote(number, Some(WhyNoVote::NotAMember)).await;
     }
     group.agree(&everyone, &[1, 6, 7]).await;
@@ -348,7 +348,7 @@ async fn members_that_are_restarted_with_the_first_configuration_go_by_the_list_
     group.agree(&[1, 2, 3, 4], &[1, 2, 3, 4]).await;
     let removed = (1..=3).find(|number| *number != leader).unwrap();
     let mut present: Vec<_> = (1..=4).filter(|number| *number != removed).collect();
-    group.change(leader, Change::Remove { member: id(removed) }).await.unwrap();
+    group.change(leader, MemberChange::Remove { member: id(removed) }).await.unwrap();
     group.agree(&[1, 2, 3, 4], &present).await;
     for number in 1..=4 {
         group.stop(number).await;
@@ -444,8 +444,8 @@ async fn an_observer_follows_and_never_votes() {
     // It knows where the others are, and asks them before it is added.
     group.start(4, &[1, 2, 3, 4], Start::Join).await;
     group.until_linked(4, leader, true).await;
-    let Change::Add { member, contact, .. } = group.add(4, None) else { panic!("it adds") };
-    let settled = group.change(leader, Change::Observe { member, contact }).await.unwrap();
+    let MemberChange::Add { member, contact, .. } = group.add(4, None) else { panic!("it adds") };
+    let settled = group.change(leader, MemberChange::Observe { member, contact }).await.unwrap();
     assert!(settled.has(id(4)) && !settled.has_voter(id(4)), "{settled}");
     group.follows(4, leader).await;
     group.until_no_vote(4, Some(WhyNoVote::Observing)).await;

@@ -6,7 +6,8 @@ use std::io::Write;
 
 use mandate_proto::identity::Term;
 use mandate_proto::pole::installation::{
-    Change, Config, Contact, Event, Input, Installation, PeerGuarantee, Reason, Roster, WhyNoVote,
+    Config, Contact, Event, Input, Installation, MemberChange, PeerGuarantee, Reason, Roster,
+    WhyNoVote,
 };
 use mandate_proto::time::Instant;
 
@@ -352,7 +353,7 @@ impl Run<'_, Case> {
             }
             for host in 0..self.world.size() {
                 let contact = Contact::default();
-                self.world.tell(host, Input::Change(Change::Observe { member, contact }));
+                self.world.tell(host, Input::Change(MemberChange::Observe { member, contact }));
             }
             let now = self.world.now();
             self.run_until(now + self.step() * 3);

@@ -1,7 +1,7 @@
 //! What must happen after a storm in which members came and went.
 
 use mandate_proto::election::{State, quorum};
-use mandate_proto::pole::installation::{Change, Contact, Roster, WhyNoVote};
+use mandate_proto::pole::installation::{Contact, MemberChange, Roster, WhyNoVote};
 use mandate_proto::pole::member::Input;
 
 use super::scenario::Case;
@@ -44,7 +44,7 @@ impl Run<'_, Case> {
         while !is_done(self) && self.world.now() < began + bound && !self.world.observer.is_done() {
             for host in 0..self.case.size {
                 let contact = contact.clone();
-                self.world.tell(host, Input::Change(Change::Observe { member, contact }));
+                self.world.tell(host, Input::Change(MemberChange::Observe { member, contact }));
             }
             let now = self.world.now();
             self.run_until(now + self.step() * 3);

@@ -18,7 +18,7 @@ use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::PeerGuarantee;
-use super::roster::{Part, Roster, RosterId};
+use super::roster::{Membership, Roster, RosterId};
 use crate::identity::{MemberId, Term};
 
 /// Which roster a member goes by, and a digest of its members and of the guarantee. The same on every platform and in every
@@ -58,9 +58,9 @@ impl ConfigId {
         // There in rosters that were changed only.
         let others = roster.entries().iter().flat_map(|entry| {
             let part = match entry.part {
-                Part::Voter { .. } => 0,
-                Part::Learner { .. } => 1,
-                Part::Observer => 2,
+                Membership::Voter { .. } => 0,
+                Membership::Learner { .. } => 1,
+                Membership::Observer => 2,
             };
             let said = entry.id.get().to_be_bytes().into_iter().chain([part]);
             let replaced = entry.replaces().into_iter().flat_map(|id| id.get().to_be_bytes());

@@ -11,12 +11,12 @@ pub(super) fn p(id: u32) -> MemberId {
     MemberId::new(id)
 }
 
-pub(super) fn adds(member: u32) -> Change {
-    Change::Add { member: p(member), contact: Contact::default(), replaces: None }
+pub(super) fn adds(member: u32) -> MemberChange {
+    MemberChange::Add { member: p(member), contact: Contact::default(), replaces: None }
 }
 
-pub(super) fn removes(member: u32) -> Change {
-    Change::Remove { member: p(member) }
+pub(super) fn removes(member: u32) -> MemberChange {
+    MemberChange::Remove { member: p(member) }
 }
 
 /// Members with their disks, and what is under way between them.
@@ -206,12 +206,12 @@ impl Town {
         self.members[&id].mandate(self.now).map(|(term, _)| term)
     }
 
-    pub(super) fn changes(&mut self, id: u32, change: Change) {
+    pub(super) fn changes(&mut self, id: u32, change: MemberChange) {
         self.tell(id, Input::Change(change));
     }
 
     /// Asks for a change that is not made: why.
-    fn refusal(&mut self, id: u32, change: Change) -> NoChange {
+    fn refusal(&mut self, id: u32, change: MemberChange) -> NoChange {
         let before = self.members[&id].roster().clone();
         self.told.clear();
         self.changes(id, change.clone());
@@ -289,12 +289,12 @@ fn a_learner_does_not_count() {
 #[test]
 fn an_observer_follows_and_never_votes() {
     let mut town = three_and_one(LEASED);
-    town.changes(1, Change::Observe { member: p(4), contact: Contact::default() });
+    town.changes(1, MemberChange::Observe { member: p(4), contact: Contact::default() });
     town.talk(&[1, 2, 3, 4]);
     town.go_on(&[1, 2, 3, 4]);
     assert_eq!((town.list(1), town.list(4)), ("p1 p2 p3 (p4)".into(), "p1 p2 p3 (p4)".into()));
     assert_eq!(town.why_no_vote(4), Some(WhyNoVote::Observing));
-    assert_eq!(town.refusal(1, Change::Promote { member: p(4) }), NoChange::Unknown);
+    assert_eq!(town.refusal(1, MemberChange::Promote { member: p(4) }), NoChange::Unknown);
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn who_is_replaced_is_removed_once_the_new_one_votes() {
     for guarantee in [PeerGuarantee::Fenced, LEASED] {
         let mut town = three_and_one(guarantee);
         let contact = Contact::default();
-        town.changes(1, Change::Add { member: p(4), contact, replaces: Some(p(3)) });
+        town.changes(1, MemberChange::Add { member: p(4), contact, replaces: Some(p(3)) });
         // p3 is gone already.
         town.talk(&[1, 2]);
         assert_eq!(town.list(1), "p1 p2 p3 (p4)");
@@ -317,7 +317,7 @@ fn who_is_replaced_is_removed_once_the_new_one_votes() {
 fn a_leader_that_is_replaced_is_removed_by_the_next_one() {
     let mut town = three_and_one(PeerGuarantee::Fenced);
     let contact = Contact::default();
-    town.changes(1, Change::Add { member: p(4), contact, replaces: Some(p(1)) });
+    town.changes(1, MemberChange::Add { member: p(4), contact, replaces: Some(p(1)) });
     town.go_on(&[1, 2, 3, 4]);
     assert_eq!(town.list(1), "p1 p2 p3 p4", "it does not remove itself");
     town.tell(1, Input::Transfer { to: p(2) });
@@ -330,13 +330,13 @@ fn a_leader_that_is_replaced_is_removed_by_the_next_one() {
 #[test]
 fn what_cannot_be_changed_is_said_with_the_reason() {
     let mut town = three_and_one(PeerGuarantee::Fenced);
-    let named = |member, name: &str, address: &str| Change::Observe {
+    let named = |member, name: &str, address: &str| MemberChange::Observe {
         member: p(member),
         contact: Contact { name: name.into(), address: address.into() },
     };
     let replaces = |old| {
         let contact = Contact::default();
-        Change::Add { member: p(4), contact, replaces: Some(p(old)) }
+        MemberChange::Add { member: p(4), contact, replaces: Some(p(old)) }
     };
     assert_eq!(town.refusal(2, adds(4)), NoChange::NotLeading);
     assert_eq!(town.refusal(1, adds(2)), NoChange::Known);
@@ -345,8 +345,8 @@ fn what_cannot_be_changed_is_said_with_the_reason() {
     assert_eq!(town.refusal(1, named(4, "", &"x".repeat(MAX_ADDRESS + 1))), NoChange::TooLong);
     assert_eq!(town.refusal(1, replaces(9)), NoChange::Unknown);
     assert_eq!(town.refusal(1, removes(9)), NoChange::Unknown);
-    assert_eq!(town.refusal(1, Change::Promote { member: p(9) }), NoChange::Unknown);
-    assert_eq!(town.refusal(1, Change::Promote { member: p(2) }), NoChange::Known);
+    assert_eq!(town.refusal(1, MemberChange::Promote { member: p(9) }), NoChange::Unknown);
+    assert_eq!(town.refusal(1, MemberChange::Promote { member: p(2) }), NoChange::Known);
     assert_eq!(town.refusal(1, removes(1)), NoChange::Leads);
 
     town.changes(1, named(4, "four", ""));
@@ -358,7 +358,7 @@ fn what_cannot_be_changed_is_said_with_the_reason() {
     assert_eq!(town.refusal(1, adds(4)), NoChange::UsedBefore, "p4 was a member");
     town.changes(1, adds(5));
     town.talk(&[1, 2, 3]);
-    assert_eq!(town.refusal(1, Change::Promote { member: p(5) }), NoChange::NotFollowing);
+    assert_eq!(town.refusal(1, MemberChange::Promote { member: p(5) }), NoChange::NotFollowing);
 
     let mut alone = Town::fenced(1, None);
     assert!(alone.claims(1, &[1]));
@@ -595,7 +595,8 @@ fn what_another_process_under_a_members_id_has_promised_does_not_count_for_it() 
 fn lists_that_nobody_can_have_made_are_not_taken() {
     let mut town = Town::fenced(3, None);
     let number = |version| RosterId { term: Term::new(1), version };
-    let nobody = Roster::new(number(2), [Entry { part: Part::Observer, ..Entry::voter(p(1)) }]);
+    let nobody =
+        Roster::new(number(2), [Entry { part: Membership::Observer, ..Entry::voter(p(1)) }]);
     let late = Roster::new(number(u64::MAX), [1, 2, 3, 4].map(|id| Entry::voter(p(id))));
     let early =
         Roster::new(RosterId { term: Term::new(u64::MAX), version: 2 }, late.entries().to_vec());

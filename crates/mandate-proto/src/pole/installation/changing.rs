@@ -55,7 +55,7 @@ use super::claim::Electorate;
 use super::recovery::Recovery;
 use super::{
     ConfigId, Contact, Effect, Entry, Event, Fit, Installation, MAX_ADDRESS, MAX_MEMBERS, MAX_NAME,
-    Message, Part, PeerGuarantee, Reason, Roster, RosterId, Safeguard, WhyNoVote,
+    Membership, Message, PeerGuarantee, Reason, Roster, RosterId, Safeguard, WhyNoVote,
 };
 use crate::identity::{Incarnation, MemberId, Term};
 use crate::machine::Effects;
@@ -63,7 +63,7 @@ use crate::time::Instant;
 
 /// A change of members.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Change {
+pub enum MemberChange {
     /// Adds a member, which becomes a voter once it follows.
     Add {
         /// It has never been a member: its id is above all that members have had.
@@ -92,23 +92,25 @@ pub enum Change {
     },
 }
 
-impl Change {
+impl MemberChange {
     /// Whom it is about.
     pub fn member(&self) -> MemberId {
         match self {
-            Change::Add { member, .. }
-            | Change::Observe { member, .. }
-            | Change::Promote { member }
-            | Change::Remove { member } => *member,
+            MemberChange::Add { member, .. }
+            | MemberChange::Observe { member, .. }
+            | MemberChange::Promote { member }
+            | MemberChange::Remove { member } => *member,
         }
     }
 
     /// Whether a list is as it is after this change, and was not before it.
     pub fn is_made_in(&self, roster: &Roster) -> bool {
         match self {
-            Change::Add { member, .. } | Change::Observe { member, .. } => roster.has(*member),
-            Change::Promote { member } => roster.has_voter(*member),
-            Change::Remove { member } => !roster.has(*member),
+            MemberChange::Add { member, .. } | MemberChange::Observe { member, .. } => {
+                roster.has(*member)
+            }
+            MemberChange::Promote { member } => roster.has_voter(*member),
+            MemberChange::Remove { member } => !roster.has(*member),
         }
     }
 }
@@ -259,7 +261,7 @@ impl Installation {
     /// process that joins once more.
     fn look_for_own_disk(&mut self, now: Instant) {
         let entry = self.roster.entry(self.config.me);
-        let Some(Part::Voter { joined, .. }) = entry.map(|entry| entry.part) else { return };
+        let Some(Membership::Voter { joined, .. }) = entry.map(|entry| entry.part) else { return };
         let is_other = joined != self.joined && self.config.keeps(Safeguard::SameDisk);
         if is_other && self.recovery.is_none() {
             self.recovery = Some(Recovery::new(WhyNoVote::Lost, self.incarnation, 0, now));
@@ -271,7 +273,7 @@ impl Installation {
     pub(super) fn is_of_its_disk(&self, from: MemberId, joined: Incarnation) -> bool {
         let part = self.roster.entry(from).map(|entry| entry.part);
         let votes_with = match part {
-            Some(Part::Voter { joined, .. }) => joined,
+            Some(Membership::Voter { joined, .. }) => joined,
             _ => return true,
         };
         votes_with == Some(joined) || !self.config.keeps(Safeguard::SameDisk)
@@ -335,7 +337,12 @@ impl Installation {
         self.config.keeps(Safeguard::OwnTermFirst)
     }
 
-    pub(super) fn change(&mut self, change: Change, now: Instant, effects: &mut Effects<Effect>) {
+    pub(super) fn change(
+        &mut self,
+        change: MemberChange,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
         let term = match self.mandate(now) {
             Some((term, _)) => term,
             None => return not_changed(change, NoChange::NotLeading, effects),
@@ -358,7 +365,13 @@ impl Installation {
         }
     }
 
-    fn make(&mut self, change: Change, term: Term, now: Instant, effects: &mut Effects<Effect>) {
+    fn make(
+        &mut self,
+        change: MemberChange,
+        term: Term,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
         match self.changed(&change, now) {
             Ok(roster) => {
                 let version = self.roster.id().version + 1;
@@ -369,35 +382,39 @@ impl Installation {
     }
 
     /// What the roster would be after a change, if that can be made now.
-    fn changed(&self, change: &Change, now: Instant) -> Result<Roster, NoChange> {
+    fn changed(&self, change: &MemberChange, now: Instant) -> Result<Roster, NoChange> {
         let member = change.member();
         let entry = self.roster.entry(member);
         let mut entries = self.roster.entries().to_vec();
         match change {
-            Change::Add { contact, replaces, .. } => {
+            MemberChange::Add { contact, replaces, .. } => {
                 if replaces.is_some_and(|old| !self.roster.has_voter(old)) {
                     return Err(NoChange::Unknown);
                 }
                 self.check_new(member, contact, *replaces)?;
-                let part = Part::Learner { replaces: *replaces };
+                let part = Membership::Learner { replaces: *replaces };
                 entries.push(Entry { id: member, part, contact: contact.clone() });
             }
-            Change::Observe { contact, .. } => {
+            MemberChange::Observe { contact, .. } => {
                 self.check_new(member, contact, None)?;
-                entries.push(Entry { id: member, part: Part::Observer, contact: contact.clone() });
+                entries.push(Entry {
+                    id: member,
+                    part: Membership::Observer,
+                    contact: contact.clone(),
+                });
             }
-            Change::Promote { .. } => {
+            MemberChange::Promote { .. } => {
                 let replaces = match entry.ok_or(NoChange::Unknown)?.part {
-                    Part::Learner { replaces } => replaces,
-                    Part::Voter { .. } => return Err(NoChange::Known),
-                    Part::Observer => return Err(NoChange::Unknown),
+                    Membership::Learner { replaces } => replaces,
+                    Membership::Voter { .. } => return Err(NoChange::Known),
+                    Membership::Observer => return Err(NoChange::Unknown),
                 };
                 let learnt = self.claim.as_ref().and_then(|claim| claim.learnt_by(member));
                 let joined = Some(learnt.ok_or(NoChange::NotFollowing)?);
                 let promoted = entries.iter_mut().filter(|entry| entry.id == member);
-                promoted.for_each(|entry| entry.part = Part::Voter { replaces, joined });
+                promoted.for_each(|entry| entry.part = Membership::Voter { replaces, joined });
             }
-            Change::Remove { .. } => {
+            MemberChange::Remove { .. } => {
                 let is_voter = entry.ok_or(NoChange::Unknown)?.is_voter();
                 if is_voter && self.roster.voters().count() == 1 {
                     return Err(NoChange::LastVoter);
@@ -408,10 +425,10 @@ impl Installation {
                 entries.retain(|entry| entry.id != member);
                 for entry in &mut entries {
                     match &mut entry.part {
-                        Part::Voter { replaces, .. } | Part::Learner { replaces } => {
+                        Membership::Voter { replaces, .. } | Membership::Learner { replaces } => {
                             *replaces = replaces.filter(|old| *old != member);
                         }
-                        Part::Observer => {}
+                        Membership::Observer => {}
                     }
                 }
             }
@@ -481,16 +498,18 @@ impl Installation {
     }
 
     /// What the roster itself says is to be done next, if it can be done now.
-    fn next_change(&self, now: Instant) -> Option<Change> {
+    fn next_change(&self, now: Instant) -> Option<MemberChange> {
         let entries = self.roster.entries();
         let voters = entries.iter().filter(|entry| entry.is_voter());
-        let replaced = voters.filter_map(Entry::replaces).map(|member| Change::Remove { member });
-        let learners = entries.iter().filter(|entry| matches!(entry.part, Part::Learner { .. }));
-        let promoted = learners.map(|entry| Change::Promote { member: entry.id });
+        let replaced =
+            voters.filter_map(Entry::replaces).map(|member| MemberChange::Remove { member });
+        let learners =
+            entries.iter().filter(|entry| matches!(entry.part, Membership::Learner { .. }));
+        let promoted = learners.map(|entry| MemberChange::Promote { member: entry.id });
         replaced.chain(promoted).find(|change| self.changed(change, now).is_ok())
     }
 }
 
-fn not_changed(change: Change, reason: NoChange, effects: &mut Effects<Effect>) {
+fn not_changed(change: MemberChange, reason: NoChange, effects: &mut Effects<Effect>) {
     effects.push(Effect::Tell(Event::NotChanged { change, reason }));
 }

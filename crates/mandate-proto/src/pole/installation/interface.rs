@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::MAX_LEASE;
 use super::agreement::ConfigId;
-use super::changing::{Change, NoChange};
+use super::changing::{MemberChange, NoChange};
 use super::roster::{Contact, Roster, RosterId};
 use crate::election;
 use crate::identity::{Incarnation, MemberId, Term};
@@ -413,7 +413,7 @@ pub enum Input {
         to: MemberId,
     },
     /// Change the members. Answered by [`Event::RosterChanged`] and then [`Event::Settled`], or by [`Event::NotChanged`].
-    Change(Change),
+    Change(MemberChange),
     /// A message arrived.
     Received {
         /// Who sent it.
@@ -491,7 +491,7 @@ pub enum Event {
     /// The members are as they were.
     NotChanged {
         /// What was asked for.
-        change: Change,
+        change: MemberChange,
         /// Why that was not done.
         reason: NoChange,
     },

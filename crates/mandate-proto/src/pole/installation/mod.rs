@@ -91,7 +91,7 @@ mod recovery;
 mod roster;
 
 pub use agreement::{ConfigId, Fit, InvalidConfigId};
-pub use changing::{Change, NoChange};
+pub use changing::{MemberChange, NoChange};
 use claim::Claim;
 pub use claim::SENDS;
 pub use interface::{
@@ -100,7 +100,7 @@ pub use interface::{
 };
 use patience::Patience;
 use recovery::Recovery;
-pub use roster::{Contact, Entry, MAX_ADDRESS, MAX_NAME, Part, Roster, RosterId};
+pub use roster::{Contact, Entry, MAX_ADDRESS, MAX_NAME, Membership, Roster, RosterId};
 
 /// No lease is longer: a claim that asks for more is refused, so that a wrong number cannot block a group.
 pub const MAX_LEASE: Duration = Duration::from_secs(86_400);
@@ -130,7 +130,7 @@ pub struct Installation {
     roster: Roster,
     config_id: ConfigId,
     /// A change of members that waits until the leader may make it.
-    change: Option<Change>,
+    change: Option<MemberChange>,
     /// The last of our rosters that a quorum had on disk.
     settled: RosterId,
     /// When the last write was done, until what may come of it is looked at.
@@ -265,8 +265,8 @@ impl Installation {
                 _ => WhyNoVote::NotAMember,
             }),
             None => why(match part {
-                Some(Part::Learner { .. }) => WhyNoVote::Learning,
-                Some(Part::Observer) => WhyNoVote::Observing,
+                Some(Membership::Learner { .. }) => WhyNoVote::Learning,
+                Some(Membership::Observer) => WhyNoVote::Observing,
                 _ => WhyNoVote::Disputed,
             }),
             Some(recovery) if !self.may_recover(recovery) => why(WhyNoVote::Outdated),

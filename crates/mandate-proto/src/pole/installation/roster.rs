@@ -48,7 +48,7 @@ impl fmt::Display for RosterId {
 
 /// What a member's part in the group is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Part {
+pub enum Membership {
     /// It votes, and may lead.
     Voter {
         /// Who leaves now that this one votes.
@@ -86,7 +86,7 @@ pub struct Entry {
     /// The member.
     pub id: MemberId,
     /// What it does.
-    pub part: Part,
+    pub part: Membership,
     /// Where it is.
     pub contact: Contact,
 }
@@ -96,21 +96,21 @@ impl Entry {
     pub fn voter(id: MemberId) -> Self {
         Entry {
             id,
-            part: Part::Voter { replaces: None, joined: None },
+            part: Membership::Voter { replaces: None, joined: None },
             contact: Contact::default(),
         }
     }
 
     /// Whether it votes.
     pub fn is_voter(&self) -> bool {
-        matches!(self.part, Part::Voter { .. })
+        matches!(self.part, Membership::Voter { .. })
     }
 
     /// Who leaves once this one votes.
     pub fn replaces(&self) -> Option<MemberId> {
         match self.part {
-            Part::Voter { replaces, .. } | Part::Learner { replaces } => replaces,
-            Part::Observer => None,
+            Membership::Voter { replaces, .. } | Membership::Learner { replaces } => replaces,
+            Membership::Observer => None,
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::identity::{Incarnation, MemberId, Term};
 use crate::machine;
 use crate::oracle::Measured;
 use crate::pole::installation::{
-    self, Change, ConfigId, NoChange, Reason, Roster, RosterId, Stored,
+    self, ConfigId, MemberChange, NoChange, Reason, Roster, RosterId, Stored,
 };
 use crate::pole::selection;
 use crate::value::Value;
@@ -134,7 +134,7 @@ pub enum Input {
     Publish(Value),
     /// Change the members of the group, which this member leads. Answered by [`Event::RosterChanged`] and then
     /// [`Event::Settled`], or by [`Event::NotChanged`].
-    Change(Change),
+    Change(MemberChange),
     /// Use other parameters from now on. Parameters that make no sense (an interval below a millisecond, or
     /// not below `detect`) are ignored.
     Replan {
@@ -236,7 +236,7 @@ pub enum Event {
     /// The members are as they were.
     NotChanged {
         /// What was asked for.
-        change: Change,
+        change: MemberChange,
         /// Why that was not done.
         reason: NoChange,
     },

@@ -75,7 +75,7 @@ use alloc::collections::BTreeMap;
 use core::time::Duration;
 
 use super::installation::{
-    self, Boot, Change, ConfigId, Installation, NoChange, NoVote, WhyNoVote,
+    self, Boot, ConfigId, Installation, MemberChange, NoChange, NoVote, WhyNoVote,
 };
 use super::selection::{self, Selection};
 use crate::detector::Label;
@@ -416,7 +416,7 @@ impl Elector for Member {
         Ok(Input::Publish(value))
     }
 
-    fn change(change: Change) -> Result<Input, NoChange> {
+    fn change(change: MemberChange) -> Result<Input, NoChange> {
         Ok(Input::Change(change))
     }
 

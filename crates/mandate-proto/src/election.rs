@@ -6,7 +6,7 @@ use core::time::Duration;
 use crate::identity::{MemberId, Term};
 use crate::machine::Machine;
 use crate::oracle::{Measured, NoScore};
-use crate::pole::installation::{Change, NoChange};
+use crate::pole::installation::{MemberChange, NoChange};
 use crate::score::Score;
 use crate::time::Instant;
 use crate::value::{NoPublish, Value};
@@ -161,7 +161,7 @@ pub trait Elector: Machine {
     }
 
     /// Changes the members of the group, or says why this protocol never does.
-    fn change(_change: Change) -> Result<Self::Input, NoChange> {
+    fn change(_change: MemberChange) -> Result<Self::Input, NoChange> {
         Err(NoChange::Unsupported)
     }
 

@@ -202,6 +202,7 @@ pub(super) fn member_command(
         Start::New => run.arg("--new"),
         Start::Lost => run.arg("--lost"),
         Start::Changed => run.arg("--members-changed"),
+        Start::Join => run.arg("--join"),
         Start::Stored => &mut run,
     };
     run

@@ -160,6 +160,7 @@ fn servers() -> Vec<Step> {
             tools::ensure_mariadb_and_galera,
             "mariadbd --version && ls /usr/lib/galera/libgalera_smm.so",
         ),
+        call("haproxy", tools::ensure_haproxy, "haproxy -v"),
         call("etcd", tools::ensure_etcd, "etcd --version"),
         call("zookeeper", tools::ensure_zookeeper, "ls /usr/share/java/zookeeper.jar"),
         call("kafka", tools::ensure_kafka, "java -version && ls target/kafka/libs"),

@@ -83,6 +83,11 @@ pub(crate) fn ensure_mariadb_and_galera() -> anyhow::Result<()> {
     ensure_packages(&packages, present, "elections are tested on MariaDB and on a Galera cluster")
 }
 
+/// What sends requests to the leader.
+pub(crate) fn ensure_haproxy() -> anyhow::Result<()> {
+    ensure_packages(&["haproxy"], || has("haproxy"), "requests are balanced to the leader by HAProxy")
+}
+
 /// ZooKeeper and what runs it.
 pub(crate) fn ensure_zookeeper() -> anyhow::Result<()> {
     let present = || Path::new("/usr/share/java/zookeeper.jar").exists() && has("java");

@@ -85,7 +85,11 @@ pub(crate) fn ensure_mariadb_and_galera() -> anyhow::Result<()> {
 
 /// What sends requests to the leader.
 pub(crate) fn ensure_haproxy() -> anyhow::Result<()> {
-    ensure_packages(&["haproxy"], || has("haproxy"), "requests are balanced to the leader by HAProxy")
+    ensure_packages(
+        &["haproxy"],
+        || has("haproxy"),
+        "requests are balanced to the leader by HAProxy",
+    )
 }
 
 /// ZooKeeper and what runs it.

@@ -291,6 +291,10 @@ pub struct StartArgs {
     /// by that: it asks all others what they have promised, and has no vote until they have answered.
     #[arg(long)]
     pub members_changed: bool,
+    /// The member is to be added to a group that runs: it waits until the leader adds it. With a state of a member that was added
+    /// so it starts as ever.
+    #[arg(long, conflicts_with_all = ["new", "lost", "members_changed"])]
+    pub join: bool,
 }
 
 impl StartArgs {
@@ -299,6 +303,7 @@ impl StartArgs {
             (true, _, _) => Start::New,
             (_, true, _) => Start::Lost,
             (_, _, true) => Start::Changed,
+            _ if self.join => Start::Join,
             _ => Start::Stored,
         }
     }

@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use mandate_proto::election::Figures;
 use mandate_proto::identity::MemberId;
+use mandate_proto::pole::installation::{Entry, MemberChange, Membership};
 use mandate_proto::value::Value;
-use mandate_runtime::{Election, ElectionState, Mandate};
+use mandate_runtime::{ChangeError, Election, ElectionState, Mandate};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -183,11 +184,16 @@ struct Actor {
 }
 
 impl Actor {
-    /// Carries out a line; `None` for a line without a number, which cannot be answered.
+    /// Carries out a line; `None` for a line without a number, which cannot be answered, and for one whose answer comes later.
     async fn obey(&mut self, line: &str) -> Option<ActorReport> {
         let (number, order) = line.split_once(' ')?;
         let number = number.parse().ok()?;
         let answer = match order.parse() {
+            // On its own: it may take as long as it takes a quorum to answer.
+            Ok(Instruction::Change(change)) => {
+                tokio::spawn(change_members(self.election.clone(), number, change));
+                return None;
+            }
             Ok(order) => self.carry_out(order).await,
             Err(error) => Err(format!("{error}")),
         };
@@ -213,6 +219,8 @@ impl Actor {
             Instruction::Value => return Ok(self.value()),
             Instruction::Status => return self.status().await,
             Instruction::Stall(ms) => stall(Duration::from_millis(ms)),
+            Instruction::Members => return Ok(self.members()),
+            Instruction::Change(_) => return Err("it is carried out on its own".into()),
         }
         Ok(String::new())
     }
@@ -249,6 +257,14 @@ impl Actor {
         }
     }
 
+    /// The list that it goes by, if its engine keeps one.
+    fn members(&self) -> String {
+        let roster = self.election.members().borrow().clone();
+        let entries = roster.iter().flat_map(|roster| roster.entries());
+        let words: Vec<_> = entries.map(word).collect();
+        words.join(" ")
+    }
+
     async fn status(&self) -> Result<String, String> {
         let status = self.election.status().await.ok_or("the member does not answer")?;
         let mut text = format!("{} suspects", seen(&status.state));
@@ -257,6 +273,27 @@ impl Actor {
         }
         Ok(text)
     }
+}
+
+/// A line of the list of members.
+fn word(entry: &Entry) -> String {
+    let part = match entry.part {
+        Membership::Voter { .. } => "voter",
+        Membership::Learner { .. } => "learner",
+        Membership::Observer => "observer",
+    };
+    let replaces = entry.replaces().map(|old| format!(">{old}")).unwrap_or_default();
+    format!("{}:{part}{replaces}", entry.id)
+}
+
+/// Changes the members and says what came of it.
+async fn change_members(election: Election, number: u64, change: MemberChange) {
+    let answer = match election.change_members(change).await {
+        Ok(_) => Ok(String::new()),
+        Err(error @ ChangeError::Refused(_)) => Err(format!("refused: {error}")),
+        Err(error) => Err(format!("unknown: {error}")),
+    };
+    say(&ActorReport::Done { number, answer });
 }
 
 /// Keeps every worker of the runtime busy, and with them the engine's driver. Its own threads run on, such as those

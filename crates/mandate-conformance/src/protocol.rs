@@ -42,6 +42,8 @@
 //! | `N value` | what the leader has published, as the member shows it | `ok`, `ok LEADER TERM VALUE` |
 //! | `N status` | what the member knows | `ok SEEN suspects MEMBER ...` |
 //! | `N figures HISTORY REQUESTS` | tell the oracle of this member | `ok` |
+//! | `N change CHANGE` | change the members, as the leader: `add MEMBER ADDRESS`, `add MEMBER ADDRESS replaces MEMBER`, `observe MEMBER ADDRESS` or `remove MEMBER` | `ok` once a quorum has it on disk, `no refused: REASON` if nothing has changed, `no unknown: REASON`; answers to other orders may come before |
+//! | `N members` | the list of members that it goes by | `ok MEMBER:PART ...`, where the part is `voter`, `learner` or `observer`, and `>MEMBER` behind it names who leaves for it |
 //! | `N stall MS` | let the engine not run for so many milliseconds, while what it has started beside itself does, and acts go on | `ok` at once |
 //!
 //! The end of the input, and SIGTERM, ask for a shutdown in good order.
@@ -50,6 +52,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use mandate_proto::identity::{MemberId, Term};
+use mandate_proto::pole::installation::{Contact, MemberChange};
 
 /// Who leads, as a member sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +161,10 @@ pub enum Instruction {
     },
     /// Let the engine not run for so many milliseconds.
     Stall(u64),
+    /// Change the members.
+    Change(MemberChange),
+    /// Say who they are.
+    Members,
 }
 
 /// A line that is no report and no order.
@@ -214,8 +221,47 @@ impl fmt::Display for Instruction {
             Instruction::Status => f.write_str("status"),
             Instruction::Figures { history, requests } => write!(f, "figures {history} {requests}"),
             Instruction::Stall(ms) => write!(f, "stall {ms}"),
+            Instruction::Change(change) => write_change(change, f),
+            Instruction::Members => f.write_str("members"),
         }
     }
+}
+
+fn write_change(change: &MemberChange, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match change {
+        MemberChange::Add { member, contact, replaces } => {
+            write!(f, "change add {member} {}", contact.address)?;
+            replaces.map_or(Ok(()), |old| write!(f, " replaces {old}"))
+        }
+        MemberChange::Observe { member, contact } => {
+            write!(f, "change observe {member} {}", contact.address)
+        }
+        MemberChange::Promote { member } => write!(f, "change promote {member}"),
+        MemberChange::Remove { member } => write!(f, "change remove {member}"),
+    }
+}
+
+fn change(words: &[&str]) -> Option<MemberChange> {
+    let contact =
+        |address: &str| Contact { name: String::new(), address: address.to_owned() };
+    Some(match words {
+        ["add", member, address] => MemberChange::Add {
+            member: member.parse().ok()?,
+            contact: contact(address),
+            replaces: None,
+        },
+        ["add", member, address, "replaces", old] => MemberChange::Add {
+            member: member.parse().ok()?,
+            contact: contact(address),
+            replaces: Some(old.parse().ok()?),
+        },
+        ["observe", member, address] => {
+            MemberChange::Observe { member: member.parse().ok()?, contact: contact(address) }
+        }
+        ["promote", member] => MemberChange::Promote { member: member.parse().ok()? },
+        ["remove", member] => MemberChange::Remove { member: member.parse().ok()? },
+        _ => return None,
+    })
 }
 
 impl FromStr for Seen {
@@ -292,6 +338,10 @@ impl FromStr for Instruction {
                 requests: requests.parse().map_err(|_| invalid("a rate"))?,
             },
             ["stall", ms] => Instruction::Stall(ms.parse().map_err(|_| invalid("milliseconds"))?),
+            ["change", ref words @ ..] => {
+                Instruction::Change(change(words).ok_or_else(|| invalid("a change of members"))?)
+            }
+            ["members"] => Instruction::Members,
             _ => return Err(invalid("an order")),
         })
     }
@@ -304,6 +354,10 @@ fn term(text: &str) -> Option<Term> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn contact() -> Contact {
+        Contact { name: String::new(), address: "10.0.0.7:7100".into() }
+    }
 
     #[test]
     fn reports_and_orders_are_read_as_they_were_written() {
@@ -340,6 +394,19 @@ mod tests {
             Instruction::Status,
             Instruction::Figures { history: 3, requests: 0.5 },
             Instruction::Stall(400),
+            Instruction::Members,
+            Instruction::Change(MemberChange::Remove { member: leader }),
+            Instruction::Change(MemberChange::Observe { member: leader, contact: contact() }),
+            Instruction::Change(MemberChange::Add {
+                member: leader,
+                contact: contact(),
+                replaces: None,
+            }),
+            Instruction::Change(MemberChange::Add {
+                member: leader,
+                contact: contact(),
+                replaces: Some(MemberId::new(1)),
+            }),
         ];
         for order in orders {
             assert_eq!(order.to_string().parse().as_ref(), Ok(&order));
@@ -353,7 +420,7 @@ mod tests {
         {
             assert!(line.parse::<ActorReport>().is_err(), "{line}");
         }
-        for line in ["", "transfer", "transfer you", "resign now"] {
+        for line in ["", "transfer", "transfer you", "resign now", "change", "change add p1", "members p1"] {
             assert!(line.parse::<Instruction>().is_err(), "{line}");
         }
         let error = "act 1 late".parse::<ActorReport>().unwrap_err().to_string();

@@ -57,26 +57,33 @@ pub(crate) struct ChaosEnvironment {
     disks: Disks,
     guarantee: PeerGuarantee,
     within: Duration,
+    kinds: Vec<(Kind, usize)>,
 }
 
 impl ChaosEnvironment {
-    /// Starts the network of so many members over [`SITES`], with these links. Call it first of all: it leaves the
-    /// machine's mounts, and threads that are there before do not come along.
+    /// Starts the network of so many hosts over [`SITES`], with these links. Hosts beyond the members of the group are for those
+    /// that are added. Call it first of all: it leaves the machine's mounts, and threads that are there before do not come along.
     pub(crate) fn make(
         links: &str,
         guarantee: PeerGuarantee,
-        members: u32,
+        hosts: u32,
         within: Duration,
         seed: u64,
     ) -> anyhow::Result<Self> {
         leave_mounts()?;
         let mut text = links.to_owned();
-        for (number, site) in (1..=members).zip(SITES.iter().cycle()) {
+        for (number, site) in (1..=hosts).zip(SITES.iter().cycle()) {
             text += &format!("[[server]]\nid = 'p{number}'\nsite = '{site}'\n");
         }
         let topology = Topology::parse(&text).context("the field's own topology")?;
         let wan = Rc::new(Wan::start(&topology, seed)?);
-        Ok(ChaosEnvironment { wan, disks: Disks::default(), guarantee, within })
+        let kinds = storm::OF_PEERS.to_vec();
+        Ok(ChaosEnvironment { wan, disks: Disks::default(), guarantee, within, kinds })
+    }
+
+    /// What can go wrong, and how often of all.
+    pub(crate) fn with_kinds(self, kinds: Vec<(Kind, usize)>) -> Self {
+        ChaosEnvironment { kinds, ..self }
     }
 
     fn fault(&self, fault: &NetworkFault) {
@@ -95,7 +102,11 @@ impl ChaosEnvironment {
 
 impl ChaosTarget for ChaosEnvironment {
     fn kinds(&self) -> Vec<(Kind, usize)> {
-        storm::OF_PEERS.to_vec()
+        self.kinds.clone()
+    }
+
+    fn address(&self, member: MemberId) -> Option<SocketAddr> {
+        address(&self.wan, member)
     }
 
     fn inflict(&self, fault: &Strike, member: MemberId) -> anyhow::Result<String> {
@@ -156,6 +167,11 @@ impl EngineUnderTest for ChaosEnvironment {
     }
 }
 
+/// Where a member is found.
+fn address(wan: &Wan, member: MemberId) -> Option<SocketAddr> {
+    Some((wan.host(&member.to_string())?.address, PORT).into())
+}
+
 struct FieldGroup {
     program: PathBuf,
     directory: PathBuf,
@@ -165,8 +181,9 @@ struct FieldGroup {
 
 impl FieldGroup {
     fn make(field: &ChaosEnvironment, size: u32, directory: &Path) -> anyhow::Result<Self> {
-        let members: Vec<_> = (1..=size).map(MemberId::new).collect();
-        certs::make_for_a_day(GROUP, directory, &members)?;
+        let hosts: Vec<_> =
+            (1..=field.wan.hosts().len() as u32).map(MemberId::new).collect();
+        certs::make_for_a_day(GROUP, directory, &hosts)?;
         let group = FieldGroup {
             program: std::env::current_exe().context("could not find this program")?,
             directory: directory.to_owned(),
@@ -174,7 +191,9 @@ impl FieldGroup {
             disks: field.disks.clone(),
         };
         let tables = init::tables(&election(field.guarantee, TIMEOUT));
-        for me in &members {
+        // Who is added has the same file as all: whom it names, it asks to be let in.
+        let members = &hosts[..size as usize];
+        for me in &hosts {
             let others = members.iter().filter(|id| *id != me);
             let file = MemberFile {
                 group: GROUP,
@@ -192,8 +211,7 @@ impl FieldGroup {
     }
 
     fn address(&self, member: MemberId) -> anyhow::Result<SocketAddr> {
-        let host = self.wan.host(&member.to_string()).context("every member has a host")?;
-        Ok((host.address, PORT).into())
+        address(&self.wan, member).context("every member has a host")
     }
 
     fn home(&self, member: MemberId) -> PathBuf {

@@ -32,6 +32,7 @@ mod cluster;
 mod disk;
 pub(super) mod environment;
 pub(super) mod lapses;
+mod membership;
 mod report;
 mod runner;
 mod server;
@@ -58,6 +59,7 @@ Exit code 10 if something happened that the guarantee forbids, 11 if a group tha
 
 Examples:
   mandate lab chaos --guarantee leased --faults 200 --seed 7
+  mandate lab chaos --changes --faults 200               # members come and go, too
   mandate lab chaos --engine sql --server postgres --faults 80
   mandate lab chaos --engine ledger --faults 100 --only crash --only cut-coordinator
   mandate lab chaos --faults 20 --careless       # a bug put back: it must be found")]
@@ -100,6 +102,9 @@ pub(crate) struct ChaosArgs {
     /// Step the wall clock of this host, too, by up to a minute (6 s on a ledger), and put it back.
     #[arg(long)]
     step_clock: bool,
+    /// Have members come and go, too: a quarter of the faults are changes of the list of members. On an emulated network.
+    #[arg(long)]
+    changes: bool,
     /// Keep what members logged in this directory.
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
@@ -115,6 +120,10 @@ impl ChaosArgs {
     /// Where it happens. Made first of all: threads that are there before do not come along.
     fn ground(&self) -> anyhow::Result<Box<dyn ChaosTarget>> {
         let (members, within) = (self.members, self.within);
+        anyhow::ensure!(
+            !self.changes || matches!(self.engine.engine, Engine::Peer),
+            "--changes is for members that talk to each other: who takes part in an election on a database or a ledger is a member"
+        );
         Ok(match self.engine.engine {
             Engine::Peer => {
                 anyhow::ensure!(
@@ -122,7 +131,17 @@ impl ChaosArgs {
                     "--step-clock is for members on a database or a ledger"
                 );
                 let guarantee = self.engine.guarantee();
-                Box::new(ChaosEnvironment::make(CONTINENT, guarantee, members, within, self.seed)?)
+                let mut kinds = storm::OF_PEERS.to_vec();
+                if self.changes {
+                    kinds.extend(storm::CHANGES);
+                }
+                // Each change brings one member at most, and ids are never used again.
+                let phases = self.phases(&storm::wanted(kinds.clone(), &self.only)?);
+                let faults = phases.iter().flat_map(|phase| &phase.faults);
+                let spares = faults.filter(|(_, fault)| fault.changes_members()).count() as u32;
+                let hosts = members + spares;
+                let made = ChaosEnvironment::make(CONTINENT, guarantee, hosts, within, self.seed)?;
+                Box::new(made.with_kinds(kinds))
             }
             Engine::Sql => Box::new(ServerTarget::make(&self.engine, within, self.step_clock)?),
             #[cfg(feature = "kafka")]
@@ -139,6 +158,13 @@ impl ChaosArgs {
         format!(" --nodes {} --roles {}{mode}", self.nodes, self.roles)
     }
 
+    /// What happens, by the seed.
+    fn phases(&self, kinds: &[(storm::Kind, usize)]) -> Vec<storm::Phase> {
+        let together = if self.overlaps() { 1 } else { 3 };
+        let (members, lease) = (self.members as usize, self.engine.lease());
+        storm::draw(self.seed, self.faults, &storm::Setting { members, lease, together, kinds })
+    }
+
     /// Whether two may lead, and what is judged is for how long nobody does.
     fn overlaps(&self) -> bool {
         #[cfg(feature = "kafka")]
@@ -150,6 +176,7 @@ impl ChaosArgs {
     /// What repeats these faults.
     fn command(&self) -> String {
         let careless = if self.careless { " --careless" } else { "" };
+        let changes = if self.changes { " --changes" } else { "" };
         let clock = if self.step_clock { " --step-clock" } else { "" };
         #[cfg(feature = "kafka")]
         let clock = match self.engine.engine {
@@ -159,7 +186,7 @@ impl ChaosArgs {
         let only: String =
             self.only.iter().map(|kind| format!(" --only {}", kind.flag())).collect();
         format!(
-            "mandate lab chaos {} --members {} --faults {} --seed {}{only}{clock}{careless}",
+            "mandate lab chaos {} --members {} --faults {} --seed {}{changes}{only}{clock}{careless}",
             self.engine.flags(),
             self.members,
             self.faults,
@@ -169,14 +196,9 @@ impl ChaosArgs {
 }
 
 pub(crate) fn run(args: &ChaosArgs, format: Format) -> anyhow::Result<Exit> {
-    let members = args.members as usize;
-    let lease = args.engine.lease();
     let ground = args.ground()?;
-    let kinds = storm::wanted(ground.kinds(), &args.only)?;
+    let phases = args.phases(&storm::wanted(ground.kinds(), &args.only)?);
     let overlaps = args.overlaps();
-    let together = if overlaps { 1 } else { 3 };
-    let setting = storm::Setting { members, lease, together, kinds: &kinds };
-    let phases = storm::draw(args.seed, args.faults, &setting);
     // Without terms there is nothing that a register could refuse.
     let conduct = ActorSettings { pace: PACE, register: !overlaps, careless: args.careless };
     let group = ProcessGroup::start(&*ground, args.members, conduct)?;
@@ -192,7 +214,7 @@ pub(crate) fn run(args: &ChaosArgs, format: Format) -> anyhow::Result<Exit> {
     let began = Instant::now();
     let outcome = with_progress(&mut runner, &phases)?;
     if let Some(directory) = &args.logs {
-        keep_logs(&runner.group, args.members, directory)?;
+        keep_logs(&runner, directory)?;
     }
     let report = Report::new(args, &mut runner, &outcome, began.elapsed())?;
     match format {
@@ -206,12 +228,12 @@ pub(crate) fn run(args: &ChaosArgs, format: Format) -> anyhow::Result<Exit> {
     })
 }
 
-fn keep_logs(group: &ProcessGroup, members: u32, directory: &Path) -> anyhow::Result<()> {
+fn keep_logs(runner: &Runner<'_>, directory: &Path) -> anyhow::Result<()> {
     let failed = || format!("could not keep logs in {}", directory.display());
     std::fs::create_dir_all(directory).with_context(failed)?;
-    for member in (1..=members).map(MemberId::new) {
+    for member in runner.all() {
         let path = directory.join(format!("{member}.log"));
-        std::fs::write(path, group.logged(member)).with_context(failed)?;
+        std::fs::write(path, runner.group.logged(member)).with_context(failed)?;
     }
     Ok(())
 }

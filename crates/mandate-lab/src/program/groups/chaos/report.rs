@@ -45,6 +45,9 @@ pub(super) struct Report {
     guarded_writes: u64,
     /// How often a partition that did not move was led no more, where partitions are watched.
     lapses: Option<usize>,
+    /// Changes of the list of members that were made, where members come and go, and how many vote in the end.
+    changes: Option<usize>,
+    voters: Option<usize>,
     /// What members told their operators, and how often.
     warnings: BTreeMap<String, usize>,
     outcome: &'static str,
@@ -85,8 +88,8 @@ impl Report {
         took: Duration,
     ) -> Result<Self, GroupError> {
         let refused_writes = runner.group.refused_writes();
-        let members = (1..=args.members).map(MemberId::new);
-        let logs: Vec<_> = members.map(|member| runner.group.logged(member)).collect();
+        let logs: Vec<_> =
+            runner.all().map(|member| runner.group.logged(member)).collect();
         let said = logs.iter().flat_map(|log| log.lines()).filter(|line| !is_change(line));
         let warnings = distinct(said);
         let guarded_writes = runner.ground.writes();
@@ -126,6 +129,8 @@ impl Report {
                 .ground
                 .watched()
                 .map(|_| runner.phases.iter().map(|phase| phase.lapses).sum()),
+            changes: args.changes.then(|| runner.membership().made()),
+            voters: args.changes.then(|| runner.membership().voters().len()),
             warnings,
             outcome,
             violations: evidence.map(|evidence| evidence.what.clone()).unwrap_or_default(),
@@ -180,6 +185,9 @@ impl Report {
             let by: String =
                 by.iter().map(|row| format!("; {}: {}", row.fault, row.lapses)).collect();
             let _ = writeln!(text, "{lapses} lapses of partitions that did not move{by}.");
+        }
+        if let (Some(changes), Some(voters)) = (self.changes, self.voters) {
+            let _ = writeln!(text, "{changes} changes of members were made; {voters} vote in the end.");
         }
         if !self.warnings.is_empty() {
             text += "\nWhat members told their operators, and how often:\n";

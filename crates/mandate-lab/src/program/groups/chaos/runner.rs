@@ -8,9 +8,11 @@ use mandate_conformance::group::{GroupError, ProcessGroup};
 use mandate_conformance::history::{Act, History, now};
 use mandate_conformance::protocol::Instruction;
 use mandate_proto::identity::{MemberId, Term};
+use mandate_proto::pole::installation::MemberChange;
 use mandate_runtime::Start;
 
 use super::lapses::Changes;
+use super::membership::{Membership, adding};
 use super::storm::{Kind, NEWCOMERS, Phase, Strike, Target};
 use super::target::{ChaosTarget, Watched};
 use mandate_cli::output::readable;
@@ -57,6 +59,9 @@ pub(super) struct Runner<'a> {
     /// What was done in the present phase, and when.
     log: Vec<(u64, String)>,
     killed: BTreeSet<MemberId>,
+    /// Members whose disks are lost: they do not come back.
+    lost: BTreeSet<MemberId>,
+    membership: Membership,
     /// Until when a member was told to stand still. Nothing ends that sooner.
     stalled_until: Option<Instant>,
     paused: BTreeSet<MemberId>,
@@ -78,11 +83,23 @@ impl<'a> Runner<'a> {
             phases: Vec::new(),
             log: Vec::new(),
             killed: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            membership: Membership::of(group.members()),
             stalled_until: None,
             paused: BTreeSet::new(),
             newcomers: BTreeSet::new(),
             read: BTreeMap::new(),
         }
+    }
+
+    /// Who the members are.
+    pub(super) fn membership(&self) -> &Membership {
+        &self.membership
+    }
+
+    /// Everyone that is a member, or was.
+    pub(super) fn all(&self) -> impl Iterator<Item = MemberId> + use<> {
+        (1..=self.size.max(self.membership.highest().get())).map(MemberId::new)
     }
 
     /// Before the first fault there must be a leader.
@@ -220,11 +237,15 @@ impl<'a> Runner<'a> {
 
     /// Waits until all follow one leader, and looks at everything that has happened.
     fn settled(&mut self) -> Result<Outcome, GroupError> {
-        let settled = self.group.settle().and_then(|act| self.written(act.term));
+        let (settled, mut what) = match self.complete_changes() {
+            Ok(undone) => (self.group.settle(), undone),
+            Err(error) => (Err(error), Vec::new()),
+        };
+        let settled = settled.and_then(|act| self.written(act.term));
         let settled = settled.and_then(|()| self.each_group_acts());
         let broken = self.group.violations()?;
         let broken = broken.iter().filter(|violation| !self.ground.expects(violation));
-        let mut what: Vec<_> = broken.map(ToString::to_string).collect();
+        what.extend(broken.map(ToString::to_string));
         what.extend(self.ground.violations());
         let logged = self.logged_since();
         what.extend(self.ground.untold(&logged));
@@ -245,10 +266,26 @@ impl<'a> Runner<'a> {
         }
     }
 
+    /// Has the changes of this phase made, where members come and go, and ends who is none any more. Changes that were settled and are undone.
+    fn complete_changes(&mut self) -> Result<Vec<String>, GroupError> {
+        if self.ground.address(MemberId::new(1)).is_none() {
+            return Ok(Vec::new());
+        }
+        let undone = self.membership.complete(&mut self.group)?;
+        self.lost.clear();
+        for member in self.group.members() {
+            if !self.membership.voters().contains(&member) {
+                self.group.terminate(member)?;
+                self.group.ended(member)?;
+            }
+        }
+        Ok(undone)
+    }
+
     /// What members have logged since it was looked last.
     fn logged_since(&mut self) -> String {
         let mut all = String::new();
-        for member in (1..=self.size).map(MemberId::new) {
+        for member in self.all() {
             let logged = self.group.logged(member);
             let read = self.read.insert(member, logged.len()).unwrap_or_default();
             all += logged.get(read..).unwrap_or_default();
@@ -352,7 +389,20 @@ impl<'a> Runner<'a> {
                 self.group.begin_all(&BTreeSet::from([standby]), Start::Stored)?;
             }
             Strike::Roll => self.roll(say)?,
+            Strike::AddMember if self.membership.can_grow() => self.add(None, say)?,
+            Strike::AddMember => self.remove(Target::Leader, say)?,
+            Strike::ReplaceMember { target, is_lost } => self.replace(*target, *is_lost, say)?,
+            Strike::RemoveMember(target) if self.membership.can_shrink() => {
+                self.remove(*target, say)?;
+            }
+            Strike::RemoveMember(_) => self.add(None, say)?,
             other => {
+                // Places among the members of now.
+                let hosts = |place: &usize| self.membership.at(*place).get() as usize - 1;
+                let other = &match other {
+                    Strike::Partition(side) => Strike::Partition(side.iter().map(hosts).collect()),
+                    other => other.clone(),
+                };
                 let member = self.member(other.target().unwrap_or(Target::Place(0)))?;
                 let at = now();
                 let done = self.ground.inflict(other, member);
@@ -363,8 +413,60 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
+    /// Starts one more, and has the leader add it.
+    fn add(&mut self, replaces: Option<MemberId>, say: &dyn Fn(&str)) -> Result<(), GroupError> {
+        let newcomer = self.membership.next_id();
+        let Some(address) = self.ground.address(newcomer) else { return Ok(()) };
+        let instead = replaces.map(|old| format!(" in place of {old}")).unwrap_or_default();
+        self.note(format!("add {newcomer}{instead}"), say);
+        self.group.begin_all(&BTreeSet::from([newcomer]), Start::Join)?;
+        let change = adding(newcomer, address, replaces);
+        self.membership.ask(change, &mut self.group, &self.paused)
+    }
+
+    fn replace(
+        &mut self,
+        target: Target,
+        is_lost: bool,
+        say: &dyn Fn(&str),
+    ) -> Result<(), GroupError> {
+        let Some(old) = self.staying(target)? else { return Ok(()) };
+        // One at a time, so that the others are a quorum once everything has healed.
+        if is_lost && self.lost.is_empty() {
+            self.note(format!("{old} ends, and its disk is lost"), say);
+            if self.group.members().contains(&old) {
+                self.kill(old)?;
+            }
+            self.killed.remove(&old);
+            self.lost.insert(old);
+        }
+        self.add(Some(old), say)
+    }
+
+    /// Has the leader remove a member; if it is the leader, it is to hand over first.
+    fn remove(&mut self, target: Target, say: &dyn Fn(&str)) -> Result<(), GroupError> {
+        let Some(old) = self.staying(target)? else { return Ok(()) };
+        self.note(format!("remove {old}"), say);
+        if self.living(Target::Leader)? == Some(old) {
+            let next = self.membership.voters().iter().find(|id| **id != old).copied();
+            if let Some(next) = next {
+                self.group.tell(old, Instruction::Transfer(next))?;
+            }
+        }
+        let change = MemberChange::Remove { member: old };
+        self.membership.ask(change, &mut self.group, &self.paused)
+    }
+
+    /// The member that is meant, if it votes and is not to leave already.
+    fn staying(&mut self, target: Target) -> Result<Option<MemberId>, GroupError> {
+        let member = self.member(target)?;
+        let votes = self.membership.voters().contains(&member);
+        Ok(Some(member).filter(|_| votes && !self.membership.leaves(member)))
+    }
+
     fn kill(&mut self, member: MemberId) -> Result<(), GroupError> {
         self.group.kill(member)?;
+        self.membership.killed(member);
         self.paused.remove(&member);
         self.killed.insert(member);
         Ok(())
@@ -404,7 +506,7 @@ impl<'a> Runner<'a> {
     fn member(&mut self, target: Target) -> Result<MemberId, GroupError> {
         let first = MemberId::new(1);
         Ok(match target {
-            Target::Place(place) => MemberId::new(place as u32 + 1),
+            Target::Place(place) => self.membership.at(place),
             Target::Leader => self.group.history()?.newest().map_or(first, |act| act.member),
         })
     }
@@ -432,7 +534,12 @@ impl<'a> Runner<'a> {
             self.group.resume(member)?;
         }
         self.dismiss()?;
-        self.group.restart_all(&std::mem::take(&mut self.killed), Start::Stored)
+        let killed = std::mem::take(&mut self.killed);
+        let (first, joined): (BTreeSet<_>, _) =
+            killed.into_iter().partition(|member| member.get() <= self.size);
+        self.group.restart_all(&first, Start::Stored)?;
+        // As by a unit file in which that word was left.
+        self.group.restart_all(&joined, Start::Join)
     }
 
     /// What happened in this phase: faults, what members saw, and who acted when, by time.

@@ -73,6 +73,12 @@ pub(super) enum Strike {
     Join,
     /// One that leads nothing is killed, and started again at once.
     Replace,
+    /// A member is added to the group.
+    AddMember,
+    /// A member is added in place of this one, which has lost its disk and does not come back, or still runs.
+    ReplaceMember { target: Target, is_lost: bool },
+    /// A member is removed from the group. If it leads, it hands over first.
+    RemoveMember(Target),
 }
 
 /// Members that join at once.
@@ -90,6 +96,10 @@ pub(super) const OF_PEERS: [(Kind, usize); 9] = [
     (Kind::KillAll, 1),
     (Kind::DiskFull, 3),
 ];
+
+/// What can be drawn besides, where members come and go: about a quarter of all.
+pub(super) const CHANGES: [(Kind, usize); 3] =
+    [(Kind::AddMember, 3), (Kind::ReplaceMember, 3), (Kind::RemoveMember, 2)];
 
 /// For members on a database that runs.
 pub(super) const ON_A_SERVER: [(Kind, usize); 12] = [
@@ -199,6 +209,12 @@ pub(super) enum Kind {
     Join,
     /// A member that leads nothing killed and started again at once: it must cost nobody anything.
     Replace,
+    /// A member added to the group; only with --changes.
+    AddMember,
+    /// A member replaced by a new one, perhaps after its disk was lost; only with --changes.
+    ReplaceMember,
+    /// A member removed from the group, perhaps the leader; only with --changes.
+    RemoveMember,
 }
 
 impl Kind {
@@ -235,11 +251,19 @@ impl Kind {
             Kind::Overload => "overload",
             Kind::Join => "join",
             Kind::Replace => "replace",
+            Kind::AddMember => "member added",
+            Kind::ReplaceMember => "replaced",
+            Kind::RemoveMember => "removed",
         }
     }
 }
 
 impl Strike {
+    /// Whether it changes who the members are.
+    pub(super) fn changes_members(&self) -> bool {
+        CHANGES.iter().any(|(kind, _)| *kind == self.kind())
+    }
+
     pub(super) fn kind(&self) -> Kind {
         match self {
             Strike::Kill(_) => Kind::Kill,
@@ -267,6 +291,9 @@ impl Strike {
             Strike::Overload => Kind::Overload,
             Strike::Join => Kind::Join,
             Strike::Replace => Kind::Replace,
+            Strike::AddMember => Kind::AddMember,
+            Strike::ReplaceMember { .. } => Kind::ReplaceMember,
+            Strike::RemoveMember(_) => Kind::RemoveMember,
         }
     }
 
@@ -285,6 +312,8 @@ impl Strike {
             | Strike::Freeze(target)
             | Strike::HoldLock(target)
             | Strike::CutCoordinator(target)
+            | Strike::ReplaceMember { target, .. }
+            | Strike::RemoveMember(target)
             | Strike::Stall(target, _) => Some(*target),
             Strike::Partition(_)
             | Strike::Loss(_)
@@ -298,6 +327,7 @@ impl Strike {
             | Strike::Overload
             | Strike::Join
             | Strike::Replace
+            | Strike::AddMember
             | Strike::StepClock(_) => None,
         }
     }
@@ -415,6 +445,11 @@ fn draw_fault(random: &mut Random, setting: &Setting<'_>) -> Strike {
         Kind::Overload => Strike::Overload,
         Kind::Join => Strike::Join,
         Kind::Replace => Strike::Replace,
+        Kind::AddMember => Strike::AddMember,
+        Kind::ReplaceMember => {
+            Strike::ReplaceMember { target, is_lost: random.chance(0.5) }
+        }
+        Kind::RemoveMember => Strike::RemoveMember(target),
     }
 }
 
@@ -491,7 +526,7 @@ mod tests {
     #[test]
     fn every_kind_is_drawn_and_stays_within_its_bounds() {
         let others = [(Kind::ClockStep, 1), (Kind::Forget, 1)];
-        let mut kinds = [&OF_PEERS[..], &ON_A_SERVER, &others].concat();
+        let mut kinds = [&OF_PEERS[..], &CHANGES, &ON_A_SERVER, &others].concat();
         #[cfg(feature = "kafka")]
         kinds.extend(ON_A_LEDGER);
         kinds.sort();

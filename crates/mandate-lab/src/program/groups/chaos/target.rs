@@ -1,5 +1,6 @@
 //! Where chaos happens: what faults can hit beside the members' processes.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use mandate_conformance::judge::HistoryViolation;
@@ -23,6 +24,11 @@ pub(super) trait ChaosTarget: EngineUnderTest {
 
     /// Lets something go wrong, at or near this member; what, for people.
     fn inflict(&self, fault: &Strike, member: MemberId) -> anyhow::Result<String>;
+
+    /// Where a member is found that may be added to the group, if members come and go here.
+    fn address(&self, _member: MemberId) -> Option<SocketAddr> {
+        None
+    }
 
     /// Everything is as it should be, but for processes of members.
     fn heal(&self) -> anyhow::Result<()>;

@@ -147,6 +147,7 @@ fn nothing_is_left_of_an_emulator_that_was_killed() {
     let named_after = text(&Command::new("ip").args(["netns", "list"]).output().expect("ip runs"));
     assert_eq!(named_before, named_after);
     // The name is free at once, too: no socket, no file to remove first.
+    // Its hosts may get the numbers that the old namespaces had: the kernel gives the lowest free one.
     let next = Emulator::up("kill");
-    assert!(!namespaces.contains(&next.namespace("p1")));
+    assert_ne!(next.namespace("p1"), next.namespace("p2"));
 }

@@ -18,7 +18,15 @@ use crate::{Address, Setup, Sql, SqlError, mysql, postgres};
 fn first_version(dialect: Dialect) -> Vec<String> {
     let tables = schema::tables(dialect, Engine::default()).into_iter();
     let mut tables: Vec<_> = tables.collect();
-    for column in ["fenced_term bigint", "leader_value text", "value_term bigint"] {
+    let later = [
+        "fenced_term bigint",
+        "leader_value text",
+        "value_term bigint",
+        "request_term bigint",
+        "request_to bigint",
+        "request_id bigint",
+    ];
+    for column in later {
         let of_mysql = format!("  {column} character set utf8mb4 collate utf8mb4_bin,\n");
         let without = |table: &mut String| {
             *table = table.replace(&of_mysql, "").replace(&format!("  {column},\n"), "");

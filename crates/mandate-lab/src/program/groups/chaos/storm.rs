@@ -75,10 +75,12 @@ pub(super) enum Strike {
     Replace,
     /// A member is added to the group.
     AddMember,
-    /// A member is added in place of this one, which has lost its disk and does not come back, or still runs.
+    /// A member is added in place of this one, which still runs, or has lost its disk and comes back without it.
     ReplaceMember { target: Target, is_lost: bool },
     /// A member is removed from the group. If it leads, it hands over first.
     RemoveMember(Target),
+    /// A member is to be added and another removed, at once.
+    TwoChanges,
 }
 
 /// Members that join at once.
@@ -98,8 +100,17 @@ pub(super) const OF_PEERS: [(Kind, usize); 9] = [
 ];
 
 /// What can be drawn besides, where members come and go: about a quarter of all.
-pub(super) const CHANGES: [(Kind, usize); 3] =
-    [(Kind::AddMember, 3), (Kind::ReplaceMember, 3), (Kind::RemoveMember, 2)];
+pub(super) const CHANGES: [(Kind, usize); 4] = [
+    (Kind::AddMember, 2),
+    (Kind::ReplaceMember, 3),
+    (Kind::RemoveMember, 2),
+    (Kind::TwoChanges, 1),
+];
+
+/// Whether a fault of this kind changes who the members are.
+pub(super) fn changes_members(kind: Kind) -> bool {
+    CHANGES.iter().any(|(other, _)| *other == kind)
+}
 
 /// For members on a database that runs.
 pub(super) const ON_A_SERVER: [(Kind, usize); 12] = [
@@ -215,6 +226,8 @@ pub(super) enum Kind {
     ReplaceMember,
     /// A member removed from the group, perhaps the leader; only with --changes.
     RemoveMember,
+    /// Two changes of members at once, of which the second must be refused; only with --changes.
+    TwoChanges,
 }
 
 impl Kind {
@@ -254,16 +267,12 @@ impl Kind {
             Kind::AddMember => "member added",
             Kind::ReplaceMember => "replaced",
             Kind::RemoveMember => "removed",
+            Kind::TwoChanges => "two changes",
         }
     }
 }
 
 impl Strike {
-    /// Whether it changes who the members are.
-    pub(super) fn changes_members(&self) -> bool {
-        CHANGES.iter().any(|(kind, _)| *kind == self.kind())
-    }
-
     pub(super) fn kind(&self) -> Kind {
         match self {
             Strike::Kill(_) => Kind::Kill,
@@ -294,6 +303,7 @@ impl Strike {
             Strike::AddMember => Kind::AddMember,
             Strike::ReplaceMember { .. } => Kind::ReplaceMember,
             Strike::RemoveMember(_) => Kind::RemoveMember,
+            Strike::TwoChanges => Kind::TwoChanges,
         }
     }
 
@@ -328,6 +338,7 @@ impl Strike {
             | Strike::Join
             | Strike::Replace
             | Strike::AddMember
+            | Strike::TwoChanges
             | Strike::StepClock(_) => None,
         }
     }
@@ -446,10 +457,9 @@ fn draw_fault(random: &mut Random, setting: &Setting<'_>) -> Strike {
         Kind::Join => Strike::Join,
         Kind::Replace => Strike::Replace,
         Kind::AddMember => Strike::AddMember,
-        Kind::ReplaceMember => {
-            Strike::ReplaceMember { target, is_lost: random.chance(0.5) }
-        }
+        Kind::ReplaceMember => Strike::ReplaceMember { target, is_lost: random.chance(0.5) },
         Kind::RemoveMember => Strike::RemoveMember(target),
+        Kind::TwoChanges => Strike::TwoChanges,
     }
 }
 

@@ -5,10 +5,12 @@
 //! [`led`](Election::led); `lead` and `cancel` run a second future beside that, whose only purpose is to
 //! be dropped.
 
+use std::future::poll_fn;
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use mandate_proto::election::Figures;
@@ -210,7 +212,7 @@ impl Actor {
         let number = number.parse().ok()?;
         let answer = match order.parse() {
             Ok(Instruction::Change(change)) => {
-                self.change(number, change);
+                self.change(number, change).await;
                 return None;
             }
             Ok(order) => self.carry_out(order).await,
@@ -244,9 +246,13 @@ impl Actor {
         Ok(String::new())
     }
 
-    /// Answers when it is settled or refused: that may take as long as it takes a quorum to answer.
-    fn change(&self, number: u64, change: MemberChange) {
-        tokio::spawn(change_members(self.election.clone(), number, change));
+    /// Asks for a change, and does not wait until it is settled or refused: that may take as long as it takes a quorum to answer.
+    async fn change(&self, number: u64, change: MemberChange) {
+        let mut changing = Box::pin(change_members(self.election.clone(), number, change));
+        // It is asked for at once, so that of two the first comes first.
+        if poll_fn(|context| Poll::Ready(changing.as_mut().poll(context))).await.is_pending() {
+            tokio::spawn(changing);
+        }
     }
 
     fn lead(&mut self) {

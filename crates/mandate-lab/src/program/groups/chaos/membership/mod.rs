@@ -399,7 +399,8 @@ impl Membership {
         let count = |of: &BTreeSet<MemberId>| left.iter().filter(|id| of.contains(*id)).count();
         self.figures.lost_disks += count(&self.lost);
         self.figures.leaders += count(&self.led);
-        (self.lost.clear(), self.led.clear());
+        self.lost.clear();
+        self.led.clear();
         left.iter().for_each(|member| self.gone.insert(*member, list, now()));
         self.voters = voters;
         !left.is_empty()

@@ -152,7 +152,10 @@ impl Runner<'_> {
         let replaces = (!self.membership.can_grow()).then_some(first);
         let Some(adding) = self.newcomer(replaces)? else { return Ok(()) };
         let removing = MemberChange::Remove { member: last };
-        self.note(format!("add {} and remove {last}, at once", adding.member()), say);
+        self.note(
+            format!("{leader} is to add {} and remove {last}, at once", adding.member()),
+            say,
+        );
         let others = self.group.members().into_iter();
         let others: Vec<_> =
             others.filter(|id| *id != leader && !self.paused.contains(id)).collect();
@@ -180,11 +183,16 @@ impl Runner<'_> {
                 self.membership.was_refused();
             }
             // It did not lead by then.
-            Some(Err(reason)) => self.note(format!("{leader} refuses the second: {reason}"), say),
-            None => {
-                // Then what comes of it is to be seen like of any other.
+            Some(Err(reason)) if reason.starts_with("refused: ") => {
+                self.note(format!("{leader} makes neither: {reason}"), say);
+            }
+            // It was taken first, or not looked at for so long: what comes of it is to be seen like of any other.
+            answer => {
+                self.note(format!("{leader} does not refuse the second: {answer:?}"), say);
                 self.membership.want(MemberChange::Remove { member: last }, Some(leader));
-                self.membership.was_asked(leader, other);
+                if answer.is_none() {
+                    self.membership.was_asked(leader, other);
+                }
             }
         }
         Ok(())

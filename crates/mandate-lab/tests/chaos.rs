@@ -36,7 +36,7 @@ fn a_group_keeps_its_promises_through_faults_of_many_kinds() {
 }
 
 /// Only members that come and go, among a few kills and cuts: so that each kind of change is there.
-const CHANGES: [&str; 17] = [
+const CHANGES: [&str; 19] = [
     "--changes",
     "--lease",
     "1s",
@@ -50,6 +50,8 @@ const CHANGES: [&str; 17] = [
     "two-changes",
     "--only",
     "partition",
+    "--only",
+    "cut-off",
     "--only",
     "kill",
     "--within",

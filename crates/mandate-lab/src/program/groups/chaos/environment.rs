@@ -90,6 +90,11 @@ impl ChaosEnvironment {
         ChaosEnvironment { kinds, ..self }
     }
 
+    /// Whether members can be added and removed.
+    fn come_and_go(&self) -> bool {
+        self.kinds.iter().any(|(kind, _)| storm::changes_members(*kind))
+    }
+
     fn fault(&self, fault: &NetworkFault) {
         self.wan.inflict(fault).expect("faults name members, and all of them are hosts");
     }
@@ -110,8 +115,7 @@ impl ChaosTarget for ChaosEnvironment {
     }
 
     fn address(&self, member: MemberId) -> Option<SocketAddr> {
-        let come_and_go = self.kinds.iter().any(|(kind, _)| storm::changes_members(*kind));
-        come_and_go.then(|| address(&self.wan, member)).flatten()
+        self.come_and_go().then(|| address(&self.wan, member)).flatten()
     }
 
     fn lose_disk(&self, member: MemberId) -> anyhow::Result<()> {
@@ -124,6 +128,8 @@ impl ChaosTarget for ChaosEnvironment {
             Strike::Partition(side) => {
                 let (one, other) = self.sides(side);
                 self.fault(&NetworkFault::Cut { a: one.clone(), b: other.clone() });
+                // Spare hosts are on the other side.
+                let other = if self.come_and_go() { "all others" } else { &other };
                 format!("partition {one} from {other}")
             }
             Strike::Mute(_) => {

@@ -107,6 +107,9 @@ pub(super) const CHANGES: [(Kind, usize); 4] = [
     (Kind::TwoChanges, 1),
 ];
 
+/// After these some members do not hear others.
+pub(super) const CUTS: [Kind; 3] = [Kind::CutOff, Kind::Partition, Kind::OneWay];
+
 /// Whether a fault of this kind changes who the members are.
 pub(super) fn changes_members(kind: Kind) -> bool {
     CHANGES.iter().any(|(other, _)| *other == kind)
@@ -397,9 +400,32 @@ pub(super) fn draw(seed: u64, faults: u32, setting: &Setting<'_>) -> Vec<Phase> 
                 }
             }
         }
+        if let Some(cut) = cut_before(&mut random, &drawn, setting).filter(|_| left > 0) {
+            left -= 1;
+            if let Some((pause, _)) = drawn.first_mut() {
+                *pause = random.between(MS, MS * 400);
+            }
+            drawn.insert(0, (Duration::ZERO, cut));
+        }
         phases.push(Phase { lasts: lasts(&mut random, &drawn, setting.lease), faults: drawn });
     }
     phases
+}
+
+/// What goes before a change of members in many phases, so that leaders on both sides of a cut are asked for changes.
+fn cut_before(
+    random: &mut Random,
+    drawn: &[(Duration, Strike)],
+    setting: &Setting<'_>,
+) -> Option<Strike> {
+    let is_change = |(_, fault): &(Duration, Strike)| changes_members(fault.kind());
+    let is_cut = |kind: &Kind| CUTS.contains(kind);
+    let cuts: Vec<_> = setting.kinds.iter().copied().filter(|(kind, _)| is_cut(kind)).collect();
+    let is_alone = drawn.iter().all(is_change) && (drawn.len() as u64) < setting.together;
+    if !is_alone || cuts.is_empty() || random.chance(0.5) {
+        return None;
+    }
+    Some(draw_fault(random, &Setting { kinds: &cuts, ..*setting }))
 }
 
 /// Whether members lose their control row, or what it said.

@@ -11,7 +11,7 @@ use mandate_proto::pole::installation::{MemberChange, NoChange};
 use mandate_runtime::Start;
 
 use super::super::membership::{adding, is_refusal};
-use super::super::storm::{Kind, Strike, Target};
+use super::super::storm::{CUTS, Strike, Target};
 use super::{Runner, refused};
 
 /// Between two looks at whether a change that is wanted can be made, while faults last.
@@ -37,8 +37,7 @@ impl Runner<'_> {
             Strike::RemoveMember(_) => self.add(None, say)?,
             Strike::TwoChanges => self.two_at_once(say)?,
             other => {
-                let is_cut = matches!(other.kind(), Kind::CutOff | Kind::Partition | Kind::OneWay);
-                if is_cut {
+                if CUTS.contains(&other.kind()) {
                     self.membership.cut(true);
                 }
                 return Ok(false);

@@ -1,9 +1,10 @@
 //! What is watched of a run.
 
 use mandate_proto::election::State;
+use mandate_proto::pole::installation::Stored;
 use mandate_proto::pole::member::{Event, Member};
 
-use crate::host::host_of;
+use crate::host::{host_of, member};
 use crate::installation::invariants::changes_stay::{self, ChangesStay};
 use crate::installation::invariants::one_leader_per_term;
 use crate::installation::invariants::terms_rise::{self, TermsRise, lost_disk};
@@ -46,6 +47,16 @@ impl Elections {
     }
 }
 
+impl Elections {
+    /// A process that is no member starts again: what it has seen of leaders is on its disk only as far as its list tells it.
+    fn forget_unwritten(&mut self, host: HostIndex, stored: &Stored) {
+        let Some(roster) = stored.roster.as_ref().filter(|roster| !roster.has(member(host))) else {
+            return;
+        };
+        self.leaders.forget_above(host, stored.promised.term.max(roster.id().term));
+    }
+}
+
 impl Invariants<Member> for Elections {
     fn check(&mut self, moment: Moment, what: &Observation<'_, Member>) -> Result<(), Broken> {
         match what {
@@ -70,8 +81,12 @@ impl Invariants<Member> for Elections {
                 self.leaders.start(moment.host);
                 self.changes.started(moment.host, boot.stored.as_ref());
                 // Without its disk a member names whom it hears, and writes nothing of that (seed 60025887).
-                if boot.stored.is_none() && moment.host < self.leaders.states.len() {
-                    self.leaders.forget(moment.host);
+                // So does one that is no member, but for the list.
+                if moment.host < self.leaders.states.len() {
+                    match &boot.stored {
+                        None => self.leaders.forget(moment.host),
+                        Some(stored) => self.forget_unwritten(moment.host, stored),
+                    }
                 }
             }
             Observation::Faulted(fault) => {

@@ -319,7 +319,8 @@ impl Installation {
             claim.holds
                 && !self.patience.is_writing()
                 && self.roster.id().term == claim.term
-                && claim.followers(electorate) + 1 >= electorate.quorum()
+                && (claim.followers(electorate) + 1 >= electorate.quorum()
+                    || !self.config.keeps(Safeguard::QuorumSettles))
         })
     }
 

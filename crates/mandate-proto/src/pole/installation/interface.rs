@@ -117,6 +117,8 @@ pub enum Safeguard {
     OwnTermFirst,
     /// A leader makes a change only once a quorum has the one before it.
     OneChangeAtATime,
+    /// A change is settled once a quorum has it on disk, and not as soon as the leader has.
+    QuorumSettles,
     /// From a change on, the leader's promises count by the new list.
     NewQuorum,
     /// Who has a newer roster promises nothing by an older one.

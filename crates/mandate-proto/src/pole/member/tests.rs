@@ -6,7 +6,9 @@ use super::*;
 use crate::detector::Beat;
 use crate::identity::Incarnation;
 use crate::oracle::{Measured, Preference};
-use crate::pole::installation::{ClaimId, Entry, PeerGuarantee, Promised, Roster, RosterId};
+use crate::pole::installation::{
+    ClaimId, Contact, Entry, MemberChange, PeerGuarantee, Promised, Roster, RosterId,
+};
 use crate::pole::selection::Proposal;
 use crate::score::Score;
 
@@ -723,4 +725,28 @@ fn the_same_value_again_is_no_news_and_resigning_ends_it() {
     subject.effects.clear();
     subject.tell(Input::Publish(value("c")));
     assert_eq!((subject.effects.len(), shown(&subject)), (0, None), "deposed: too late");
+}
+
+/// Seed 10384 of the simulator: such a leader went on renewing its claim, and said that nobody led.
+#[test]
+fn the_only_voter_that_is_outdone_leads_in_a_higher_term() {
+    let leased = PeerGuarantee::Leased { lease: MS * 1000, allowance_per_mille: 10 };
+    let mut subject = Subject::new(config(1).with_guarantee(leased).unwrap());
+    subject.run_until(at(1000), &[]);
+    let observed = MemberChange::Observe { member: p(2), contact: Contact::default() };
+    subject.tell(Input::Change(observed));
+    for ms in (1010..3000).step_by(10) {
+        subject.member.persisted(subject.now);
+        subject.run_until(at(ms), &[]);
+    }
+    let State::Leading { term } = subject.member.state() else { panic!("it leads") };
+    assert!(subject.member.roster().has(p(2)), "the other observes");
+    let promised = Term::new(term.get() + 6);
+    subject.hear(2, Message::Installation(installation::Message::Refuse { term, promised }));
+    for ms in (3000..5000).step_by(10) {
+        subject.member.persisted(subject.now);
+        subject.run_until(at(ms), &[]);
+    }
+    let term = Term::new(promised.get() + 1);
+    assert_eq!(subject.member.state(), State::Leading { term });
 }

@@ -48,6 +48,10 @@ const TIMEOUT: Duration = Duration::from_millis(600);
 /// Sixteen pages: a member's state is one, and two while it is replaced.
 const DISK: &str = "size=64k";
 
+/// What is on a member's disk and does not come from itself.
+const CONFIGURATION: &str = "member.toml";
+const CERTIFICATES: &str = "certs";
+
 /// The disks, which members use and faults fill.
 type Disks = Rc<RefCell<BTreeMap<MemberId, Disk>>>;
 
@@ -82,8 +86,13 @@ impl ChaosEnvironment {
     }
 
     /// What can go wrong, and how often of all.
-    pub(crate) fn with_kinds(self, kinds: Vec<(Kind, usize)>) -> Self {
+    pub(super) fn with_kinds(self, kinds: Vec<(Kind, usize)>) -> Self {
         ChaosEnvironment { kinds, ..self }
+    }
+
+    /// Whether members can be added and removed.
+    fn come_and_go(&self) -> bool {
+        self.kinds.iter().any(|(kind, _)| storm::changes_members(*kind))
     }
 
     fn fault(&self, fault: &NetworkFault) {
@@ -106,7 +115,11 @@ impl ChaosTarget for ChaosEnvironment {
     }
 
     fn address(&self, member: MemberId) -> Option<SocketAddr> {
-        address(&self.wan, member)
+        self.come_and_go().then(|| address(&self.wan, member)).flatten()
+    }
+
+    fn lose_disk(&self, member: MemberId) -> anyhow::Result<()> {
+        self.disks.borrow()[&member].clear(&[CONFIGURATION, CERTIFICATES])
     }
 
     fn inflict(&self, fault: &Strike, member: MemberId) -> anyhow::Result<String> {
@@ -115,6 +128,8 @@ impl ChaosTarget for ChaosEnvironment {
             Strike::Partition(side) => {
                 let (one, other) = self.sides(side);
                 self.fault(&NetworkFault::Cut { a: one.clone(), b: other.clone() });
+                // Spare hosts are on the other side.
+                let other = if self.come_and_go() { "all others" } else { &other };
                 format!("partition {one} from {other}")
             }
             Strike::Mute(_) => {
@@ -181,8 +196,7 @@ struct FieldGroup {
 
 impl FieldGroup {
     fn make(field: &ChaosEnvironment, size: u32, directory: &Path) -> anyhow::Result<Self> {
-        let hosts: Vec<_> =
-            (1..=field.wan.hosts().len() as u32).map(MemberId::new).collect();
+        let hosts: Vec<_> = (1..=field.wan.hosts().len() as u32).map(MemberId::new).collect();
         certs::make_for_a_day(GROUP, directory, &hosts)?;
         let group = FieldGroup {
             program: std::env::current_exe().context("could not find this program")?,
@@ -222,17 +236,17 @@ impl FieldGroup {
     fn insert_disk(&self, member: MemberId, configuration: &str) -> anyhow::Result<()> {
         let home = self.home(member);
         self.disks.borrow_mut().insert(member, Disk::insert(&home, DISK)?);
-        let path = home.join("member.toml");
+        let path = home.join(CONFIGURATION);
         fs::write(&path, configuration)
             .with_context(|| format!("could not write {}", path.display()))?;
-        symlink(self.directory.join("certs"), home.join("certs"))
+        symlink(self.directory.join("certs"), home.join(CERTIFICATES))
             .context("could not link certificates")
     }
 }
 
 impl Members for FieldGroup {
     fn command(&self, member: MemberId, start: Start) -> Command {
-        let configuration = self.home(member).join("member.toml");
+        let configuration = self.home(member).join(CONFIGURATION);
         member_command(&self.program, &["actor"], &configuration, start)
     }
 

@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::value_parser;
 use mandate_conformance::group::{ActorSettings, GroupError, ProcessGroup};
-use mandate_proto::identity::MemberId;
 
 use super::{Engine, EngineArgs};
 use mandate_cli::args::positive_duration;
@@ -114,6 +113,9 @@ pub(crate) struct ChaosArgs {
     /// Put a bug back: leaders look at their mandate once, and then act without end.
     #[arg(long)]
     careless: bool,
+    /// Put a bug back: leaders count a change of members as settled as soon as they have it on their own disk.
+    #[arg(long, hide = true, requires = "changes")]
+    hasty: bool,
 }
 
 impl ChaosArgs {
@@ -138,7 +140,8 @@ impl ChaosArgs {
                 // Each change brings one member at most, and ids are never used again.
                 let phases = self.phases(&storm::wanted(kinds.clone(), &self.only)?);
                 let faults = phases.iter().flat_map(|phase| &phase.faults);
-                let spares = faults.filter(|(_, fault)| fault.changes_members()).count() as u32;
+                let spares =
+                    faults.filter(|(_, fault)| storm::changes_members(fault.kind())).count() as u32;
                 let hosts = members + spares;
                 let made = ChaosEnvironment::make(CONTINENT, guarantee, hosts, within, self.seed)?;
                 Box::new(made.with_kinds(kinds))
@@ -176,6 +179,7 @@ impl ChaosArgs {
     /// What repeats these faults.
     fn command(&self) -> String {
         let careless = if self.careless { " --careless" } else { "" };
+        let hasty = if self.hasty { " --hasty" } else { "" };
         let changes = if self.changes { " --changes" } else { "" };
         let clock = if self.step_clock { " --step-clock" } else { "" };
         #[cfg(feature = "kafka")]
@@ -186,7 +190,7 @@ impl ChaosArgs {
         let only: String =
             self.only.iter().map(|kind| format!(" --only {}", kind.flag())).collect();
         format!(
-            "mandate lab chaos {} --members {} --faults {} --seed {}{changes}{only}{clock}{careless}",
+            "mandate lab chaos {} --members {} --faults {} --seed {}{changes}{only}{clock}{careless}{hasty}",
             self.engine.flags(),
             self.members,
             self.faults,
@@ -200,7 +204,8 @@ pub(crate) fn run(args: &ChaosArgs, format: Format) -> anyhow::Result<Exit> {
     let phases = args.phases(&storm::wanted(ground.kinds(), &args.only)?);
     let overlaps = args.overlaps();
     // Without terms there is nothing that a register could refuse.
-    let conduct = ActorSettings { pace: PACE, register: !overlaps, careless: args.careless };
+    let (careless, hasty) = (args.careless, args.hasty);
+    let conduct = ActorSettings { pace: PACE, register: !overlaps, careless, hasty };
     let group = ProcessGroup::start(&*ground, args.members, conduct)?;
     let mut runner = Runner::new(&*ground, group, args.verbose);
     let length: Duration = phases.iter().map(|phase| phase.length() + runner::RECOVERY).sum();

@@ -30,6 +30,11 @@ pub(super) trait ChaosTarget: EngineUnderTest {
         None
     }
 
+    /// What a member has on its disk is gone. It does not run.
+    fn lose_disk(&self, member: MemberId) -> anyhow::Result<()> {
+        anyhow::bail!("{member} has no disk here")
+    }
+
     /// Everything is as it should be, but for processes of members.
     fn heal(&self) -> anyhow::Result<()>;
 

@@ -47,6 +47,9 @@ fn status_text(status: &StatusDocument) -> String {
         text += &format!("; the lease lasts {left:.0} ms more");
     }
     text += "\n\n";
+    if let Some(leader) = &status.leader {
+        text += &reign_text(leader, status);
+    }
     if let Some(value) = &status.value {
         text += &format!("  value       {}\n", output::indented(value));
     }
@@ -57,6 +60,39 @@ fn status_text(status: &StatusDocument) -> String {
     if let Some(reason) = &status.not_a_candidate {
         text += &format!("  no candidate: it {reason}\n");
     }
+    text += &members_text(status);
+    for trouble in status.no_vote.iter().chain(&status.troubles) {
+        text += &format!("\n\n  WARNING: {trouble}");
+    }
+    for other in &status.differing {
+        text += &format!(
+            "\n\n  {} is refused: it is configured with {}, and this member with {}; give all the same",
+            other.member, other.theirs, other.ours
+        );
+    }
+    text
+}
+
+/// Who leads, since when and why, as far as the member that is asked knows.
+fn reign_text(leader: &str, status: &StatusDocument) -> String {
+    let since = status.since_ms.map_or_else(String::new, |at| {
+        let lasts = Duration::from_millis(status.now_ms.saturating_sub(at));
+        let at = humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(at));
+        format!(" since {at} ({})", output::readable(lasts))
+    });
+    let why = status.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+    match since.is_empty() && why.is_empty() {
+        true => String::new(),
+        false => format!("  leader      {leader}{since}{why}\n"),
+    }
+}
+
+/// The others, as the member that is asked knows them.
+fn members_text(status: &StatusDocument) -> String {
+    let mut text = String::new();
+    if let Some(list) = status.list.filter(|list| list.term > 0) {
+        text += &format!("  list        {list}\n");
+    }
     for peer in &status.members {
         let answers = match peer.suspected {
             Some(true) => "does not answer",
@@ -66,18 +102,19 @@ fn status_text(status: &StatusDocument) -> String {
         let time = peer.round_trip_ms.map(|time| format!("round trip {time:.2} ms"));
         let line = format!("\n  {:<5} {answers:<16} {}", peer.id, time.unwrap_or_default());
         text += line.trim_end();
-        if let Some(trouble) = &peer.trouble {
-            text += &format!("\n        {trouble}");
+        let differs = peer.list.filter(|theirs| Some(*theirs) != status.list);
+        let notes = [
+            peer.part.as_deref().and_then(|part| match part {
+                "learner" => Some("it learns, and does not vote yet".to_owned()),
+                _ => None,
+            }),
+            peer.no_vote.clone().filter(|_| peer.part.as_deref() != Some("learner")),
+            differs.map(|list| format!("it goes by list {list}")),
+            peer.trouble.clone(),
+        ];
+        for note in notes.into_iter().flatten() {
+            text += &format!("\n        {note}");
         }
-    }
-    for trouble in status.no_vote.iter().chain(&status.troubles) {
-        text += &format!("\n\n  WARNING: {trouble}");
-    }
-    for other in &status.differing {
-        text += &format!(
-            "\n\n  {} is refused: it is configured with {}, and this member with {}; give all the same",
-            other.member, other.theirs, other.ours
-        );
     }
     text
 }
@@ -225,7 +262,7 @@ pub(crate) fn observe(args: &AskArgs, format: Format) -> anyhow::Result<Exit> {
 
 pub(crate) fn resign(args: &ApiArgs) -> anyhow::Result<Exit> {
     DaemonClient::new(args)?.post("/v1/resign", &serde_json::json!({}))?;
-    output::print("given back; the others elect")?;
+    output::print("leadership is given back; the others elect")?;
     Ok(Exit::Success)
 }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use mandate_proto::identity::MemberId;
-use mandate_proto::pole::installation::{ConfigId, MAX_ADDRESS, PeerGuarantee, Roster, RosterId};
+use mandate_proto::pole::installation::{
+    ConfigId, Contact, MAX_ADDRESS, PeerGuarantee, Roster, RosterId,
+};
 use mandate_proto::wire;
 use mandate_runtime::transport::{Delivery, Inbound, Transport};
 use mandate_runtime::{Election, Protocol, Setup, Start, StartError};
@@ -15,7 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::links::{
     Identity, IdentityFiles, LinkError, LinkEvent, Links, LinksConfig, Renewal, Settings,
-    is_address,
+    is_reachable,
 };
 
 /// Frames that wait for the driver, which is busy only while it writes to disk.
@@ -62,13 +64,14 @@ pub enum PeerError {
 pub struct Peer {
     election: Election,
     links: Links,
+    contacts: BTreeMap<MemberId, Contact>,
 }
 
 impl Peer {
     /// Starts a member on the current tokio runtime.
     pub async fn start(setup: PeerSetup) -> Result<Self, PeerError> {
         let PeerSetup { group, listen, peers, advertise, identity, protocol, state, start } = setup;
-        if let Some(address) = advertise.as_ref().filter(|address| !is_address(address)) {
+        if let Some(address) = advertise.as_ref().filter(|address| !is_reachable(address)) {
             let (member, address) = (protocol.me(), address.clone());
             return Err(LinkError::InvalidAddress { member, address }.into());
         }
@@ -76,6 +79,10 @@ impl Peer {
         let (me, version) = (protocol.me(), version(&protocol));
         let keeps_votes = matches!(protocol, Protocol::Pole(_));
         let shown = protocol.clone();
+        let contacts = match &protocol {
+            Protocol::Pole(config) => config.contacts().clone(),
+            Protocol::NfdL { .. } => BTreeMap::new(),
+        };
         // First: the links show whose state it is.
         let prepared = Election::prepare(Setup { protocol, group: group.clone(), state, start })?;
         let disk = prepared.disk();
@@ -98,7 +105,12 @@ impl Peer {
         let transport = LinkTransport { links: links.clone(), protocol: shown, configured };
         let election = prepared.start(Arc::new(transport), inbound);
         tokio::spawn(pass_on(events, inbox));
-        Ok(Peer { election, links })
+        Ok(Peer { election, links, contacts })
+    }
+
+    /// Names and places of members, as far as this one was set up to know them: what counts where the group's list says neither.
+    pub fn contacts(&self) -> &BTreeMap<MemberId, Contact> {
+        &self.contacts
     }
 
     /// The handle.
@@ -184,7 +196,7 @@ fn with_contacts(
 
 /// Where others find who listens there, if that says it.
 fn fixed(listen: SocketAddr) -> Option<String> {
-    (!listen.ip().is_unspecified() && listen.port() != 0).then(|| listen.to_string())
+    Some(listen.to_string()).filter(|address| is_reachable(address))
 }
 
 /// Links, as a driver sees them.

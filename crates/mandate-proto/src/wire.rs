@@ -15,8 +15,8 @@ use serde::de::DeserializeOwned;
 
 use crate::neli;
 use crate::nfd_l;
-use crate::pole::installation::{self, Entry, MAX_ADDRESS, MAX_MEMBERS, MAX_NAME};
-use crate::pole::member::{self, Handover};
+use crate::pole::installation::{self, Entry, MAX_ADDRESS, MAX_MEMBERS, MAX_NAME, MemberChange};
+use crate::pole::member::{self, Handover, Request};
 use crate::value::MAX_VALUE_BYTES;
 
 /// Rises with every change of a message.
@@ -53,12 +53,15 @@ impl Wire for member::Message {
                 why: Handover::Better { present, predicted, .. }, ..
             } => present.is_finite() && predicted.is_finite(),
             member::Message::Installation(installation::Message::Roster { roster, .. }) => {
-                let fits = |entry: &Entry| {
-                    entry.contact.name.len() <= MAX_NAME
-                        && entry.contact.address.len() <= MAX_ADDRESS
-                };
+                let fits = |entry: &Entry| entry.contact.fits();
                 roster.entries().len() <= MAX_MEMBERS && roster.entries().iter().all(fits)
             }
+            member::Message::Request { request: Request::Change(change), .. } => match change {
+                MemberChange::Add { contact, .. } | MemberChange::Observe { contact, .. } => {
+                    contact.fits()
+                }
+                MemberChange::Promote { .. } | MemberChange::Remove { .. } => true,
+            },
             _ => true,
         }
     }

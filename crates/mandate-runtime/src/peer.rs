@@ -8,6 +8,7 @@ use std::time::Duration;
 use mandate_proto::identity::MemberId;
 use mandate_proto::machine::Effect;
 use mandate_proto::pole::installation::{NoVote, RosterId, WhyNoVote};
+use mandate_proto::pole::member::Answer;
 use mandate_proto::time::Instant;
 use mandate_proto::wire;
 use tokio::sync::mpsc;
@@ -19,6 +20,7 @@ use crate::durable::DurableFile;
 use crate::election::Status;
 use crate::event::Event;
 use crate::protocol::PeerProtocol;
+use crate::requests::{RequestEvent, Wanted};
 use crate::transport::{Inbound, Transport};
 
 /// The longest pause between attempts to write to a disk that refuses.
@@ -40,6 +42,8 @@ pub(crate) struct PeerBackend {
     /// The write that everything else waits for.
     write: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     frame: Vec<u8>,
+    /// What members ask of this one, for the task that carries it out.
+    wanted: mpsc::Sender<Wanted>,
     next_look: Instant,
     /// Why the member has no vote, as it was logged.
     logged: Option<NoVote>,
@@ -51,6 +55,7 @@ impl PeerBackend {
         transport: Arc<dyn Transport>,
         (me, others): (MemberId, Vec<MemberId>),
         inbound: mpsc::Receiver<Inbound>,
+        wanted: mpsc::Sender<Wanted>,
         now: Instant,
     ) -> Self {
         PeerBackend {
@@ -62,6 +67,7 @@ impl PeerBackend {
             inbound,
             write: None,
             frame: Vec::new(),
+            wanted,
             next_look: now + LOOK_AT_VOTE,
             logged: None,
         }
@@ -79,6 +85,19 @@ impl PeerBackend {
             Err(error) => {
                 tracing::warn!(%from, %error, "a frame that is no message was ignored");
             }
+        }
+    }
+
+    /// Has what a member asks of this one carried out.
+    fn pass_on<M: PeerProtocol>(&mut self, wanted: Wanted, driven: &mut Driven<M>) {
+        let Wanted { id, term, request } = &wanted;
+        tracing::info!(%term, "{} asks this leader, for an operator or an application, {request}", id.by);
+        let id = *id;
+        // There is a place for each that the machine lets through.
+        if self.wanted.try_send(wanted).is_err()
+            && let Some(input) = M::answer(id, Answer::Busy)
+        {
+            driven.handle(input);
         }
     }
 
@@ -117,11 +136,17 @@ impl<M: PeerProtocol> Backend<M> for PeerBackend {
             }
             Effect::Send { to, message } => self.send::<M>(&[to], &message),
             Effect::Broadcast(message) => self.send::<M>(&self.others.clone(), &message),
-            Effect::Tell(event) => {
-                for event in driven.machine.told(event) {
-                    driven.tell(event);
+            Effect::Tell(event) => match M::request(&event) {
+                Some(RequestEvent::Asked(wanted)) => self.pass_on(wanted, driven),
+                Some(RequestEvent::Answered { number, answer }) => {
+                    driven.side.asked.answered(number, answer);
                 }
-            }
+                None => {
+                    for event in driven.machine.told(event) {
+                        driven.tell(event);
+                    }
+                }
+            },
         }
         Carried::Done
     }

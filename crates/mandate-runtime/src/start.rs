@@ -9,7 +9,7 @@ use mandate_proto::machine::Effects;
 use mandate_proto::nfd_l;
 use mandate_proto::nfd_l::NfdL;
 use mandate_proto::pole::installation::{self, Roster, RosterId, Stored};
-use mandate_proto::pole::member::{self, Member};
+use mandate_proto::pole::member::{self, MAX_SERVED, Member};
 use mandate_proto::time::WallTime;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -21,6 +21,7 @@ use crate::election::Election;
 use crate::engine_side::EngineSide;
 use crate::peer::PeerBackend;
 use crate::protocol::Protocol;
+use crate::requests;
 use crate::transport::{Inbound, Transport};
 
 /// What a member starts from.
@@ -225,7 +226,10 @@ impl Prepared {
         let (mut election, mut side) = EngineSide::open(lease);
         election.durable = Arc::downgrade(&durable);
         let now = side.now();
-        let backend = PeerBackend::new(durable, transport, (me, others), inbound, now);
+        let (wanted, asked) = mpsc::channel(MAX_SERVED);
+        let backend = PeerBackend::new(durable, transport, (me, others), inbound, wanted, now);
+        let (commands, gate) = (election.end.commands.downgrade(), election.end.gate.clone());
+        tokio::spawn(requests::serve(asked, commands, gate));
         match machine {
             Booted::Pole(booted) => {
                 let (config, boot) = *booted;

@@ -7,7 +7,7 @@
 
 use core::time::Duration;
 
-use mandate_proto::identity::{Incarnation, MemberId};
+use mandate_proto::identity::{Incarnation, MemberId, Term};
 use mandate_proto::machine::Effect;
 use mandate_proto::time::Instant;
 
@@ -62,6 +62,8 @@ pub struct World<S: Subject, O: SimulationObserver<S>> {
     machinery: Machinery,
     /// Disks acknowledge what they have not written: a bug put in on purpose.
     disks_lie: bool,
+    /// How long applications take at most to do what they are asked for; `None`: they refuse.
+    willing: Option<Duration>,
     chance: Random,
     weather: Random,
     counts: Counts,
@@ -88,6 +90,7 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
             hosts,
             machinery,
             disks_lie: false,
+            willing: None,
             chance: Random::new(seed, Stream::Hosts),
             weather: Random::new(seed, Stream::Network),
             counts: Counts::default(),
@@ -98,6 +101,11 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
     /// Has all disks acknowledge writes before they are durable, and lose those with a crash: a bug, to see that it is noticed.
     pub(crate) fn acknowledge_early(&mut self) {
         self.disks_lie = true;
+    }
+
+    /// From now on applications do what they are asked for, and take up to so long; or refuse.
+    pub(crate) fn set_willing(&mut self, within: Option<Duration>) {
+        self.willing = within;
     }
 
     /// Starts every process, now.
@@ -212,9 +220,17 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
     pub fn tell(&mut self, host: HostIndex, input: S::Input) {
         if self.runs(host) {
             self.counts.events += 1;
+            let held = self.held(host);
+            self.watch(host, &Observation::Given { input: &input, held });
             self.handle(host, input);
+            let held = self.held(host);
+            self.watch(host, &Observation::Taken { held });
             self.settle(host);
         }
+    }
+
+    fn held(&self, host: HostIndex) -> Option<Term> {
+        self.machine(host)?.held(self.local_time(host))
     }
 
     /// Runs until true time is `until`, or until the observer has seen enough.
@@ -341,10 +357,25 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
                         self.transmit(index, to, message.clone());
                     }
                 }
-                Effect::Tell(event) => self.watch(index, &Observation::Told(&event)),
+                Effect::Tell(event) => {
+                    self.watch(index, &Observation::Told(&event));
+                    self.carry_out(index, &event);
+                }
             }
         }
         self.arm(index);
+    }
+
+    /// The application does something about an event.
+    fn carry_out(&mut self, index: HostIndex, event: &S::Event) {
+        let inputs = S::carried_out(event, self.willing.is_some());
+        if inputs.is_empty() {
+            return;
+        }
+        let takes = self.chance.between(Duration::ZERO, self.willing.unwrap_or_default());
+        for input in inputs {
+            self.schedule_input(self.now + takes, index, input);
+        }
     }
 
     fn begin_write(&mut self, index: HostIndex, stable: S::Stable) {

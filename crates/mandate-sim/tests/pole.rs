@@ -101,6 +101,12 @@ fn a_value_that_outlives_its_term_is_caught() {
     assert!(broken.contains(&"a value is of its term"), "{broken:?}");
 }
 
+#[test]
+fn a_late_request_that_ends_a_later_term_is_caught() {
+    let broken = broken(Mutant::LateRequests, 1_000);
+    assert!(broken.contains(&"a request is for its term"), "{broken:?}");
+}
+
 const NO_PROOF: &str = "a broken connection is no proof";
 
 #[test]

@@ -101,7 +101,7 @@ pub use event::{Delivery, LinkEvent};
 pub use handle::{LinkError, Links, LinksConfig};
 pub use identity::{Identity, InvalidIdentity};
 pub use limits::{MAX_FRAME_BYTES, MAX_STREAM_FRAME_BYTES};
-pub(crate) use peers::is_address;
+pub use peers::is_reachable;
 pub use renewal::{IdentityFiles, Renewal, RenewalCheck, RenewalError};
 pub use settings::Settings;
 pub use shared::{Dropped, Traffic};

@@ -7,6 +7,7 @@
 //! They are let in so that the protocol can tell who has the newer list. There are only so many.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
@@ -283,6 +284,21 @@ pub(crate) fn is_address(text: &str) -> bool {
     parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
 }
 
+/// Whether others can be told to look for a member there: a host name or an address, and a port. What stands for all addresses of a host
+/// (`0.0.0.0`, `[::]`) is where one can listen, and nowhere to go.
+pub fn is_reachable(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let is_host = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(inner) => inner.parse::<Ipv6Addr>().is_ok_and(|ip| !ip.is_unspecified()),
+        None => {
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+            let is_all = host.parse::<Ipv4Addr>().is_ok_and(|ip| ip.is_unspecified());
+            !host.is_empty() && host.bytes().all(is_plain) && !is_all
+        }
+    };
+    is_host && port.parse::<u16>().is_ok_and(|port| port != 0)
+}
+
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -297,6 +313,22 @@ mod tests {
 
     fn members(of: &[(u32, &str)]) -> BTreeMap<MemberId, String> {
         of.iter().map(|(number, address)| (id(*number), address.to_string())).collect()
+    }
+
+    #[test]
+    fn a_member_is_reached_at_a_host_and_a_port_and_not_at_all_addresses_of_one() {
+        for place in
+            ["10.0.0.4:7101", "db4.example:7101", "orders_3:1", "[fd00::4]:7101", "[::1]:1"]
+        {
+            assert!(is_reachable(place), "{place}");
+        }
+        let nowhere =
+            ["", "p4", "p4:", ":7101", "p4:0", "p4:x", "p4:70000", "0.0.0.0:7101", "[::]:7101"];
+        for place in
+            nowhere.into_iter().chain(["::1:7101", "a b:1", "http://a:1", "[fd00::4:1", "a/b:1"])
+        {
+            assert!(!is_reachable(place), "{place}");
+        }
     }
 
     #[test]

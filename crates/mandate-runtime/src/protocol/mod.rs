@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::durable::Agreed;
 use crate::election::Status;
 use crate::event::Event;
+use crate::requests::RequestEvent;
 use crate::transport::{Delivery, Inbound};
 
 mod overlap;
@@ -104,6 +105,11 @@ pub(crate) trait PeerProtocol:
 
     /// The list that the member goes by, where members come and go.
     fn roster(&self) -> Option<&Roster> {
+        None
+    }
+
+    /// What an event tells of requests to the leader, if it does; such an event is for nobody else.
+    fn request(_event: &Self::Event) -> Option<RequestEvent> {
         None
     }
 

@@ -1,8 +1,10 @@
 //! What must happen after a storm in which members came and went.
 
+use core::time::Duration;
+
 use mandate_proto::election::{State, quorum};
 use mandate_proto::pole::installation::{Contact, MemberChange, Roster, WhyNoVote};
-use mandate_proto::pole::member::Input;
+use mandate_proto::pole::member::{Input, Request};
 
 use super::scenario::Case;
 use crate::host::{host_of, member};
@@ -41,11 +43,17 @@ impl Run<'_, Case> {
             let mut rosters = machines.map(|machine| machine.roster());
             rosters.any(|roster| roster.id() <= settled && roster.has(member))
         };
+        // Whoever is asked has the leader do it.
+        let host = leader.map_or(0, |leader| (leader + 1) % self.case.size);
+        let mut number = u64::MAX;
+        self.world.set_willing(Some(Duration::ZERO));
         while !is_done(self) && self.world.now() < began + bound && !self.world.observer.is_done() {
-            for host in 0..self.case.size {
-                let contact = contact.clone();
-                self.world.tell(host, Input::Change(MemberChange::Observe { member, contact }));
+            let change = MemberChange::Observe { member, contact: contact.clone() };
+            for asked in [host, leader.unwrap_or(host)] {
+                let request = Request::Change(change.clone());
+                self.world.tell(asked, Input::Ask { number, request });
             }
+            number -= 1;
             let now = self.world.now();
             self.run_until(now + self.step() * 3);
         }

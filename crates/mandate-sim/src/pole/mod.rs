@@ -1,7 +1,7 @@
 //! Election by score, whole, under simulation: detection, selection, installation and moves.
 
 use mandate_proto::election::Figures;
-use mandate_proto::identity::MemberId;
+use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::machine::{Effects, Machine};
 use mandate_proto::pole::installation::{Promised, Safeguard, Stored};
 use mandate_proto::pole::member::{Config, Effect, Event, Input, Member, Message};
@@ -13,6 +13,7 @@ use crate::subject::{self, Subject};
 mod changed;
 mod put_back;
 pub(crate) mod register;
+mod requests;
 mod scenario;
 mod shape;
 mod watch;
@@ -49,6 +50,8 @@ mutants! {
         "probes wait by the round trip to the nearest member";
     ValueOutlivesTerm, "value-outlives-term", "pole",
         "what a leader published is shown with the next leader";
+    LateRequests, "late-requests", "pole",
+        "what was asked of a leader in one term is done in a later one";
 }
 
 impl Mutant {
@@ -60,6 +63,7 @@ impl Mutant {
             Mutant::HintIsProof => Some(Safeguard::HintProbed),
             Mutant::NearestRoundTrip => Some(Safeguard::OwnRoundTrip),
             Mutant::ValueOutlivesTerm => Some(Safeguard::ValueOfTerm),
+            Mutant::LateRequests => Some(Safeguard::RequestOfTerm),
             Mutant::IsolatedCandidates | Mutant::PromiseNotDurable => None,
         }
     }
@@ -90,6 +94,14 @@ impl Subject for Member {
 
     fn received(from: MemberId, message: Message) -> Input {
         Input::Received { from, message }
+    }
+
+    fn carried_out(event: &Event, is_willing: bool) -> Vec<Input> {
+        requests::carried_out(event, is_willing)
+    }
+
+    fn held(&self, now: Instant) -> Option<Term> {
+        self.mandate(now).map(|(term, _)| term)
     }
 }
 

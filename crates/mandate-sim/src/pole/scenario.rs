@@ -8,13 +8,15 @@ use std::io::Write;
 use mandate_proto::election::{Figures, State};
 use mandate_proto::oracle::{Oracle, Preference};
 use mandate_proto::pole::installation::PeerGuarantee;
-use mandate_proto::pole::member::{Config, Input, MIN_TIME, Member, Moves};
+use mandate_proto::pole::member::{
+    ANSWERED_WITHIN, Config, Input, MIN_TIME, Member, Moves, Request,
+};
 use mandate_proto::pole::selection::Rules;
 
 use super::register::Register;
 use super::shape::{Shape, has_centre};
 use super::watch::Elections;
-use super::{MemberConfig, Mutant, put_back};
+use super::{MemberConfig, Mutant, put_back, requests};
 use crate::changes::Changes;
 use crate::fault::{Fault, MemberName};
 use crate::host::member;
@@ -103,6 +105,7 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     let holders = Holders::default();
     let hints = Random::new(seed ^ 0x417, Stream::Faults);
     let publishing = Random::new(seed ^ 0x7A1E, Stream::Faults);
+    let asking = Random::new(seed ^ 0xA5C, Stream::Faults);
     let case = Case {
         config,
         random,
@@ -116,6 +119,7 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
         mutant,
         hints,
         publishing,
+        asking,
     };
     Run { world, case }.play(seed)
 }
@@ -218,7 +222,12 @@ pub(super) struct Case {
     pub(super) hints: Random,
     /// Whether leaders publish values, and when.
     publishing: Random,
+    /// Whether members are asked to have their leader do something, and when.
+    asking: Random,
 }
+
+/// One run in so many has a request after the storm, too.
+const ASKS_AFTERWARDS: f64 = 0.2;
 
 /// One run in so many has leaders that publish values.
 const PUBLISHES: f64 = 0.2;
@@ -288,6 +297,9 @@ impl Scenario for Case {
         let count = self.random.below(4);
         happenings.extend(storm::orderly_ends(&mut self.random, &self.setting, count, Input::Stop));
         happenings.extend(self.publications());
+        let has_changes = self.changes.is_some();
+        happenings.extend(requests::storm(&mut self.asking, (self.size, storm), has_changes));
+        world.set_willing(Some(self.setting.detect * 3));
         if let Some(changes) = &self.changes {
             happenings.extend(changes.happenings(Input::Change));
         }
@@ -295,6 +307,7 @@ impl Scenario for Case {
     }
 
     fn heal(run: &mut Run<'_, Self>) {
+        run.world.set_willing(None);
         let (calm, settlement) = run.case.mixture.healing(&run.case.setting);
         run.calm_down_with_disks(calm, settlement);
     }
@@ -357,6 +370,7 @@ impl Scenario for Case {
         if shape == Shape::Full && !run.moves() {
             run.demand_agreement();
             run.demand_that_a_value_reaches_all();
+            run.demand_that_requests_are_answered();
         }
         run.demand_stability(shape);
         let is_well = shape == Shape::Full && run.case.mixture.all_agree() && !run.moves();
@@ -526,6 +540,23 @@ impl Run<'_, Case> {
             (0..run.case.size)
                 .find(lacks)
                 .map(|host| format!("{} shows {value:?}", MemberName(host)))
+        });
+    }
+
+    /// In some runs a member that follows has the leader asked for something that cannot be, and hears so.
+    fn demand_that_requests_are_answered(&mut self) {
+        let Some(leader) = self.leader() else { return };
+        if !self.case.asking.chance(ASKS_AFTERWARDS) || self.world.observer.is_done() {
+            return;
+        }
+        let host = self.case.asking.below(self.case.size as u64) as HostIndex;
+        let (number, request) = (u64::MAX, Request::Transfer { to: member(leader) });
+        self.world.tell(host, Input::Ask { number, request });
+        // If a message is lost, it says that it does not know.
+        let bound = ANSWERED_WITHIN.mul_f64(1.01) + self.step() * 2;
+        self.demand_within("a request is answered", bound, |run| {
+            let waits = run.world.observer.invariants.requests.waits(host, number);
+            waits.then(|| format!("an answer to {}", MemberName(host)))
         });
     }
 

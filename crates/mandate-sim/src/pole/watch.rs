@@ -4,6 +4,7 @@ use mandate_proto::election::State;
 use mandate_proto::pole::installation::Stored;
 use mandate_proto::pole::member::{Event, Member};
 
+use super::requests::{self, RequestsOfTerm};
 use crate::host::{host_of, member};
 use crate::installation::invariants::changes_stay::{self, ChangesStay};
 use crate::installation::invariants::one_leader_per_term;
@@ -19,6 +20,7 @@ pub(super) struct Elections {
     terms_rise: TermsRise,
     values: ValuesOfTerm,
     pub(super) changes: ChangesStay,
+    pub(super) requests: RequestsOfTerm,
     /// Who suspected whom, since this was last cleared.
     pub(super) suspicions: Vec<(HostIndex, HostIndex)>,
     /// Of whose disk another said that it went back.
@@ -32,6 +34,7 @@ impl Elections {
             terms_rise: TermsRise::new(size),
             values: ValuesOfTerm::default(),
             changes: ChangesStay::default(),
+            requests: RequestsOfTerm::default(),
             suspicions: Vec::new(),
             went_back: vec![false; size],
         }
@@ -59,6 +62,7 @@ impl Elections {
 
 impl Invariants<Member> for Elections {
     fn check(&mut self, moment: Moment, what: &Observation<'_, Member>) -> Result<(), Broken> {
+        self.requests.check(moment, what).map_err(|what| (requests::NAME, what))?;
         match what {
             Observation::Told(Event::Changed(state)) => {
                 let checked = self.changed(moment.host, *state);

@@ -217,6 +217,10 @@ fn message_text(message: &Message) -> Option<String> {
         }
         Message::Value { term, value, .. } => format!("value   {value:?} of term {term}"),
         Message::ValueTaken { term, .. } => format!("taken   the value of term {term}"),
+        Message::Request { term, request, .. } => {
+            format!("asks    the leader of term {term}: {request:?}")
+        }
+        Message::Answer { answer, .. } => format!("answers {answer:?}"),
     })
 }
 

@@ -113,6 +113,8 @@ pub enum Safeguard {
     FirstAnswers,
     /// A value is shown only with the leader and the term that it was published in.
     ValueOfTerm,
+    /// What is asked of a leader is done in the term that it was asked of, or not at all.
+    RequestOfTerm,
     /// A leader changes the members only once a quorum has its own roster: the present list, under its own term.
     OwnTermFirst,
     /// A leader makes a change only once a quorum has the one before it.
@@ -141,7 +143,7 @@ pub struct NoVote {
 }
 
 /// Why a member has no vote.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum WhyNoVote {
     /// It takes part for the first time, and not all members of its list have answered yet.
     New,

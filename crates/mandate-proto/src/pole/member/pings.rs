@@ -14,7 +14,7 @@ use core::time::Duration;
 use super::Config;
 use crate::identity::{Incarnation, MemberId, Term};
 use crate::oracle::Measured;
-use crate::pole::installation::Safeguard;
+use crate::pole::installation::{RosterId, Safeguard, WhyNoVote};
 use crate::time::{Instant, nanos};
 
 /// How many answers the mean is about.
@@ -59,6 +59,10 @@ struct Peer {
     /// The incarnation of it that answered last.
     incarnation: Option<Incarnation>,
     has_vote: bool,
+    /// Why not, if it has said so.
+    no_vote: Option<WhyNoVote>,
+    /// By which list it goes, once it has said so.
+    list: Option<RosterId>,
     /// It has just said that it has none.
     said_no_vote: bool,
     standing: Option<Measured>,
@@ -92,6 +96,8 @@ impl Peer {
             requests: 0.0,
             incarnation: None,
             has_vote: false,
+            no_vote: None,
+            list: None,
             said_no_vote: false,
             standing: None,
             witnessed: (Term::NONE, number),
@@ -150,6 +156,20 @@ impl Pings {
             self.sent.pop_front();
         }
         self.number
+    }
+
+    /// Takes by which list a member goes.
+    pub(super) fn goes_by(&mut self, from: MemberId, list: RosterId) {
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.list = Some(list);
+        }
+    }
+
+    /// Why members have no vote, and by which lists they go, as far as they have said.
+    pub(super) fn said(
+        &self,
+    ) -> impl Iterator<Item = (MemberId, Option<WhyNoVote>, RosterId)> + '_ {
+        self.peers.iter().filter_map(|(id, peer)| Some((*id, peer.no_vote, peer.list?)))
     }
 
     /// Takes what another says of its clients.
@@ -220,7 +240,7 @@ impl Pings {
         &mut self,
         from: MemberId,
         number: u64,
-        (has_vote, standing): (bool, Option<Measured>),
+        (no_vote, standing): (Option<WhyNoVote>, Option<Measured>),
         now: Instant,
     ) -> bool {
         let sent = self.sent.iter().find(|(sent, _)| *sent == number).map(|(_, at)| *at);
@@ -235,8 +255,9 @@ impl Pings {
             peer.measure(nanos(now - sent) as f64);
         }
         peer.trusted_until = peer.trusted_until.max(sent + self.answers_within);
-        peer.has_vote = has_vote;
-        peer.said_no_vote = !has_vote;
+        peer.has_vote = no_vote.is_none();
+        peer.said_no_vote = no_vote.is_some();
+        peer.no_vote = no_vote;
         peer.standing = standing;
         if peer.probe.is_some_and(|probe| number > probe.above) {
             peer.probe = None;

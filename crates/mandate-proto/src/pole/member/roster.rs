@@ -8,9 +8,10 @@
 use alloc::vec::Vec;
 
 use super::{Cause, Effect, Event, Member, Message, Phase};
+use crate::election::quorum;
 use crate::identity::MemberId;
 use crate::machine::Effects;
-use crate::pole::installation::{self, Fit, Roster};
+use crate::pole::installation::{self, Fit, MemberChange, NoChange, Roster};
 use crate::pole::selection;
 use crate::time::Instant;
 
@@ -23,6 +24,32 @@ impl Member {
     /// Whether a quorum has the list on disk that this member, which leads, goes by: the last change will not be undone.
     pub fn is_settled(&self) -> bool {
         self.installation.is_settled()
+    }
+
+    /// Changes the members, as the leader.
+    pub(super) fn change(
+        &mut self,
+        change: MemberChange,
+        now: Instant,
+        effects: &mut Effects<Effect>,
+    ) {
+        if self.mandate(now).is_some() && self.would_miss_a_quorum(&change) {
+            let reason = NoChange::NoQuorum;
+            return effects.push(Effect::Tell(Event::NotChanged { change, reason }));
+        }
+        self.install(installation::Input::Change(change), now, effects);
+    }
+
+    /// Whether too few of those that would be left answer. Installation knows who is bound; one that has gone a moment ago is bound still,
+    /// and would be missed when its promise has run out.
+    fn would_miss_a_quorum(&self, change: &MemberChange) -> bool {
+        let MemberChange::Remove { member } = *change else { return false };
+        if member == self.config.me || !self.roster().has_voter(member) {
+            return false;
+        }
+        let left: Vec<_> = self.roster().voters().filter(|id| *id != member).collect();
+        let answering = left.iter().filter(|id| !self.pings.is_suspected(**id)).count();
+        answering < quorum(left.len())
     }
 
     /// Whether this member takes part in elections.

@@ -12,6 +12,8 @@ use crate::pole::installation::{
 use crate::pole::selection::Proposal;
 use crate::score::Score;
 
+mod requests;
+
 const MS: Duration = Duration::from_millis(1);
 const INTERVAL: Duration = Duration::from_millis(100);
 const DETECT: Duration = Duration::from_millis(300);
@@ -149,7 +151,8 @@ fn pong(number: u64, has_vote: bool) -> Message {
 
 fn pong_of(life: Incarnation, number: u64, has_vote: bool) -> Message {
     let (config, promised) = (OTHER, Term::new(1000));
-    Message::Pong { number, requests: 0.0, life, has_vote, standing: None, config, promised }
+    let no_vote = (!has_vote).then_some(installation::WhyNoVote::Lost);
+    Message::Pong { number, requests: 0.0, life, no_vote, standing: None, config, promised }
 }
 
 fn claim(term: u64) -> Message {
@@ -340,9 +343,9 @@ fn handed_over(told: &[(u32, Message)]) -> Box<Record> {
     let standing = Some(Measured { values: score, score });
     let life = Incarnation::new(9);
     for from in [2, 3] {
-        let (config, promised, has_vote) = (OTHER, Term::new(1000), true);
+        let (config, promised, no_vote) = (OTHER, Term::new(1000), None);
         let pong =
-            Message::Pong { number, requests: 0.0, life, has_vote, standing, config, promised };
+            Message::Pong { number, requests: 0.0, life, no_vote, standing, config, promised };
         subject.hear(from, pong);
     }
     told.iter().for_each(|(from, message)| subject.hear(*from, message.clone()));
@@ -527,7 +530,7 @@ fn a_member_whose_disk_went_back_is_told_and_not_counted() {
         number,
         requests: 0.0,
         life,
-        has_vote: true,
+        no_vote: None,
         standing: None,
         config: OTHER,
         promised: Term::new(4),
@@ -554,7 +557,7 @@ fn a_member_whose_disk_went_back_is_told_and_not_counted() {
         number,
         requests: 0.0,
         life: Incarnation::new(11),
-        has_vote: true,
+        no_vote: None,
         standing: None,
         config: OTHER,
         promised: Term::new(4),

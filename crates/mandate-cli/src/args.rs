@@ -96,7 +96,7 @@ pub(crate) enum Command {
     /// Show what happens, as it happens.
     Observe(AskArgs),
     /// Have the leader give leadership up, and leave it to the others.
-    Resign(ApiArgs),
+    Resign(ResignArgs),
     /// Have the leader hand leadership over.
     Transfer(TransferArgs),
     /// Who the members of a group are; add, replace and remove them while it runs.
@@ -335,10 +335,19 @@ pub(crate) struct ExplainArgs {
     pub(crate) term: Option<u64>,
 }
 
+/// By way of which daemon; or by way of a database, with `--url` and `--group`: without a daemon, a line in the leader's row.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ResignArgs {
+    #[command(flatten)]
+    pub(crate) api: ApiArgs,
+    #[command(flatten)]
+    pub(crate) database: WhereArgs,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct TransferArgs {
     #[command(flatten)]
-    pub(crate) api: ApiArgs,
+    pub(crate) ask: ResignArgs,
     /// The successor, such as p2.
     pub(crate) to: MemberId,
 }

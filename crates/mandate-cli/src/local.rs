@@ -4,14 +4,14 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::Context;
 
-use crate::args::{AskArgs, ExplainArgs, TransferArgs};
-use crate::client::{ApiArgs, DaemonClient};
+use crate::args::{AskArgs, ExplainArgs, ResignArgs, TransferArgs};
+use crate::client::DaemonClient;
 use crate::exit::Exit;
 use crate::ledger::{RoleMapDocument, show as ledger};
 use crate::node::chronicle::EventDocument;
 use crate::node::document::{ElectionDocument, StatusDocument};
 use crate::output::{self, Format};
-use crate::sql::show;
+use crate::sql::{self, show};
 
 pub(crate) fn status(args: &AskArgs, format: Format) -> anyhow::Result<Exit> {
     if args.ledger.brokers.is_some() {
@@ -260,15 +260,22 @@ pub(crate) fn observe(args: &AskArgs, format: Format) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-pub(crate) fn resign(args: &ApiArgs) -> anyhow::Result<Exit> {
-    DaemonClient::new(args)?.post("/v1/resign", &serde_json::json!({}))?;
+pub(crate) fn resign(args: &ResignArgs) -> anyhow::Result<Exit> {
+    if let Some(address) = args.database.address()? {
+        return sql::request(&address, &args.database, None);
+    }
+    DaemonClient::new(&args.api)?.post("/v1/resign", &serde_json::json!({}))?;
     output::print("leadership is given back; the others elect")?;
     Ok(Exit::Success)
 }
 
 pub(crate) fn transfer(args: &TransferArgs) -> anyhow::Result<Exit> {
-    let to = args.to.to_string();
-    DaemonClient::new(&args.api)?.post("/v1/transfer", &serde_json::json!({ "to": to }))?;
+    let TransferArgs { ask, to } = args;
+    if let Some(address) = ask.database.address()? {
+        return sql::request(&address, &ask.database, Some(*to));
+    }
+    let to = to.to_string();
+    DaemonClient::new(&ask.api)?.post("/v1/transfer", &serde_json::json!({ "to": to }))?;
     output::print(format!("handed over to {to}"))?;
     Ok(Exit::Success)
 }

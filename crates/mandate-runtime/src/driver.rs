@@ -16,6 +16,7 @@ use std::future::ready;
 use std::time::Duration;
 
 use mandate_proto::election::{Elector, Figures, Lease, NoTransfer};
+use mandate_proto::identity::Term;
 use mandate_proto::machine::{Effects, Machine};
 use mandate_proto::pole::installation::NoChange;
 use mandate_proto::pole::member::Request;
@@ -231,7 +232,8 @@ where
                 done.map(|done| done.send(()));
             }
             Command::ResignFrom { term, done } => {
-                if let Some(input) = M::serve(term, Request::Resign) {
+                let input = M::serve(term, Request::Resign);
+                if let Some(input) = input.or_else(|| self.leads_in(term).then(M::resign)) {
                     self.driven.handle(input);
                     self.carry_out().await?;
                 }
@@ -240,9 +242,11 @@ where
             Command::Transfer { to, of, done } => {
                 self.driven.side.refusal();
                 let input = match of {
-                    Some(term) => {
-                        M::serve(term, Request::Transfer { to }).ok_or(NoTransfer::Unsupported)
-                    }
+                    Some(term) => match M::serve(term, Request::Transfer { to }) {
+                        Some(input) => Ok(input),
+                        None if self.leads_in(term) => M::transfer(to),
+                        None => Err(NoTransfer::NotLeading),
+                    },
                     None => M::transfer(to),
                 };
                 match input {
@@ -291,6 +295,11 @@ where
             }
         }
         Ok(())
+    }
+
+    /// Whether the member holds this term, for protocols that do not compare terms themselves.
+    fn leads_in(&self, term: Term) -> bool {
+        self.driven.held().is_some_and(|held| held.term == term)
     }
 
     /// Has the machine publish a value, if that reign is the one that is held.

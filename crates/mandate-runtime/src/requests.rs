@@ -144,8 +144,8 @@ pub(crate) async fn serve(
     while let Some(one) = wanted.recv().await {
         let (commands, gate) = (commands.clone(), gate.clone());
         tokio::spawn(async move {
-            let id = one.id;
-            let answer = carry_out(one, &commands, &gate).await;
+            let Wanted { id, term, request } = one;
+            let answer = carry_out((term, request), &commands, &gate).await;
             if let Some(commands) = commands.upgrade() {
                 let _ = commands.send(Command::Answer { id, answer }).await;
             }
@@ -154,7 +154,7 @@ pub(crate) async fn serve(
 }
 
 async fn carry_out(
-    Wanted { term, request, .. }: Wanted,
+    (term, request): (Term, Request),
     commands: &mpsc::WeakSender<Command>,
     gate: &GateCell,
 ) -> Answer {
@@ -209,7 +209,32 @@ impl GateCell {
     }
 }
 
+/// Carries out what is asked of this member by a way that its engine has for it, such as a row of a database. It does not keep the member
+/// running.
+#[derive(Clone, Debug)]
+pub struct RequestServer {
+    commands: mpsc::WeakSender<Command>,
+    gate: GateCell,
+}
+
+impl RequestServer {
+    /// Does that in this term or not at all, once the application's [gate](Election::set_gate) is open.
+    pub async fn serve(
+        &self,
+        term: Term,
+        request: Request,
+    ) -> Result<Option<RosterId>, RequestError> {
+        outcome(carry_out((term, request), &self.commands, &self.gate).await)
+    }
+}
+
 impl Election {
+    /// What carries out requests that reach this member by a way of its engine's own.
+    pub fn request_server(&self) -> RequestServer {
+        let (commands, gate) = (self.end.commands.downgrade(), self.end.gate.clone());
+        RequestServer { commands, gate }
+    }
+
     /// Asks the leader for something, whichever member that is: this one sends it on to the leader that it follows. It is carried out in
     /// that leader's present term or not at all, however late it arrives. Returns the number of the new list if the members were
     /// changed; a quorum has it on disk then. Answered within 13 s; if no answer comes by then, it may have been done all the same

@@ -1,5 +1,7 @@
 //! What must happen after a storm in which members came and went.
 
+use core::time::Duration;
+
 use mandate_proto::election::{State, quorum};
 use mandate_proto::pole::installation::{Contact, MemberChange, Roster, WhyNoVote};
 use mandate_proto::pole::member::{Input, Request};

@@ -73,6 +73,43 @@ fn a_dead_host_is_replaced_with_three_commands_in_the_same_term() {
     assert_eq!(group.leader_except(&[leader]), 4);
 }
 
+#[test]
+fn a_request_without_an_answer_has_an_unknown_outcome_and_ends_no_later_term() {
+    let mut group = Group::with_spares(3, 0, "guarantee = 'leased'");
+    group.start_all();
+    let former = group.leader();
+    group.agree(former);
+    let asked = if former == 1 { 2 } else { 1 };
+    // The request reaches the leader's host, and nobody reads it there.
+    group.pause(former);
+    let (code, said) = group.http(asked, "POST", "/v1/resign", "").unwrap();
+    assert_eq!(code, 504, "{said}");
+    assert!(said.contains("it is not known whether it was done"), "{said}");
+    let next = within(LONG, "another leads", || {
+        let leads = |id: &u32| matches!(group.http(*id, "GET", "/leader", ""), Some((200, _)));
+        (1..=3).filter(|id| *id != former).find(leads)
+    });
+    let reign = term(&group, next);
+    group.signal(former, "-CONT");
+    group.agree(next);
+    // It comes to lead again, in a term that nobody has asked to end. What came late was for another.
+    let back = format!("p{former}");
+    within(LONG, "leadership is handed over", || {
+        group.ask(asked, &["transfer", &back]).status.success().then_some(())
+    });
+    group.agree(former);
+    assert!(term(&group, former).as_u64() > reign.as_u64());
+    assert_eq!(group.leaders(), [former]);
+    // Nobody leads, and that is said.
+    (1..=3).filter(|id| *id != asked).for_each(|id| group.kill(id));
+    within(LONG, "no leader is known", || {
+        let (code, said) = group.http(asked, "POST", "/v1/resign", "")?;
+        (code == 409 && said.contains("knows of no leader")).then_some(())
+    });
+    let refused = group.ask(asked, &["member", "remove", &back]);
+    assert!(text(&refused).contains("this member knows of no leader"), "{refused:?}");
+}
+
 /// When somebody acted in a term, first and last.
 type Acts = Mutex<BTreeMap<u64, (Instant, Instant)>>;
 
@@ -125,14 +162,17 @@ fn from_one_member_to_seven_and_back_to_three_one_acts_at_a_time_and_terms_end_b
             assert!(said.contains(&format!("{name} votes")), "{said}");
         }
         assert_eq!(group.leaders(), [1], "growing costs no leadership");
-        // Two leaders and two of the others leave, as a member that stays is asked.
+        // Two leaders and two of the others leave: the first leader is asked itself, and then a member that stays.
         let mut handed_over = 0;
         let mut present: Vec<u32> = (1..=7).collect();
         for leads in [true, false, true, false] {
             let leader = group.leader();
             let leaves = *present.iter().find(|id| (**id == leader) == leads).unwrap();
             present.retain(|id| *id != leaves);
-            let asked = *present.iter().find(|id| **id != leader).unwrap();
+            let asked = match handed_over {
+                0 => leader,
+                _ => *present.iter().find(|id| **id != leader).unwrap(),
+            };
             let said = ask(&group, asked, &["member", "remove", &format!("p{leaves}")]);
             assert!(said.contains(&format!("p{leaves} is no member any more")), "{said}");
             assert_eq!(said.contains("has handed leadership over to"), leads, "{said}");

@@ -371,8 +371,12 @@ fn the_http_interface_answers_for_people_programs_and_balancers() {
     let rebound = group.http_as("evil.example:80", leader, "POST", "/v1/resign");
     assert_eq!(rebound, Some(403));
     assert_eq!(group.leaders(), [leader]);
-    let (code, body) = group.http(follower, "POST", "/v1/resign", "").unwrap();
+    // From a term that it does not lead in, only the leader itself could; from whichever it is, the leader does.
+    let (code, body) = group.http(follower, "POST", "/v1/resign", r#"{"term":1}"#).unwrap();
     assert_eq!(code, 409, "{body}");
+    let (code, body) = group.http(follower, "POST", "/v1/resign", "").unwrap();
+    assert_eq!(code, 204, "{body}");
+    group.leader_except(&[leader]);
 }
 
 #[test]

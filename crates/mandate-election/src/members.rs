@@ -22,7 +22,10 @@ use crate::member::Member;
 /// How long a successor of a leader that is removed is waited for.
 const SUCCESSION: Duration = Duration::from_secs(10);
 
-/// Between two attempts to have it go on.
+/// How long a leader is waited for to be asked.
+const LEADERLESS: Duration = Duration::from_secs(2);
+
+/// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A member was removed.
@@ -90,19 +93,30 @@ impl Member {
     pub async fn change(&self, change: MemberChange) -> Result<RosterId, Error> {
         self.check(&change)?;
         // It is answered with a list.
-        Ok(self.election().request(Request::Change(change)).await?.unwrap_or(RosterId::NONE))
+        Ok(self.request(Request::Change(change)).await?.unwrap_or(RosterId::NONE))
     }
 
     /// Has the leader, whichever member that is, give leadership up. ([`Election::resign`](mandate_runtime::Election::resign) is this member's.)
     pub async fn resign_leader(&self) -> Result<(), Error> {
-        self.election().request(Request::Resign).await?;
+        self.request(Request::Resign).await?;
         Ok(())
     }
 
     /// Has the leader, whichever member that is, hand leadership over.
     pub async fn transfer_leader(&self, to: MemberId) -> Result<(), Error> {
-        self.election().request(Request::Transfer { to }).await?;
+        self.request(Request::Transfer { to }).await?;
         Ok(())
+    }
+
+    /// Asks the leader, and waits a while for one: there is none while one election follows another, or this member changes its part.
+    async fn request(&self, request: Request) -> Result<Option<RosterId>, Error> {
+        let until = Instant::now() + LEADERLESS;
+        loop {
+            match self.election().request(request.clone()).await {
+                Err(RequestError::NoLeader) if Instant::now() < until => sleep(PAUSE).await,
+                done => return Ok(done?),
+            }
+        }
     }
 
     /// Has a leader that is to leave hand over to one of the others.

@@ -419,7 +419,7 @@ pub(crate) async fn resign(State(node): State<Node>, body: Bytes) -> Response {
     let led = state.mandate().filter(|it| it.check()).cloned();
     let reason = match (led, asked.term) {
         (None, None) if asked.holder.is_none() && node.reaches_leader() => {
-            return resign_leader(node, &state).await;
+            return resign_leader(node).await;
         }
         (None, _) => {
             let (code, reason) = not_leading(&state);
@@ -443,16 +443,12 @@ pub(crate) async fn resign(State(node): State<Node>, body: Bytes) -> Response {
 }
 
 /// Has the leader resign that this member follows.
-async fn resign_leader(node: Node, state: &ElectionState) -> Response {
-    let ElectionState::Following { leader, .. } = *state else {
-        let (code, reason) = not_leading(state);
-        return (code, format!("{reason}\n")).into_response();
-    };
+async fn resign_leader(node: Node) -> Response {
     let asked = node.clone();
     // On its own: it is carried out even if the caller does not wait for it.
     match tokio::spawn(async move { asked.member.resign_leader().await }).await {
         Ok(Ok(())) => StatusCode::NO_CONTENT.into_response(),
-        Ok(Err(error)) => members_api::refused(&node, leader, &error),
+        Ok(Err(error)) => members_api::refused(&node, node.about.me, &error),
         Err(_) => stopped(),
     }
 }

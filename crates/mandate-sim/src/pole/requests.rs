@@ -4,8 +4,8 @@
 //! to do it. Messages take their time, and so do the leader's applications, before they let go: by then it may lead in another term, or
 //! not at all.
 
+use core::time::Duration;
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use mandate_proto::identity::Term;
 use mandate_proto::pole::installation::MemberChange;

@@ -5,6 +5,7 @@ use core::fmt::Debug;
 use mandate_proto::identity::{Incarnation, MemberId};
 use mandate_proto::machine::{Effect, Effects, Machine};
 use mandate_proto::time::{Instant, WallTime};
+use mandate_proto::wire;
 
 use crate::fault::Fault;
 use crate::network::HostIndex;
@@ -33,6 +34,16 @@ pub trait Subject:
 
     /// A message as an input.
     fn received(from: MemberId, message: Self::Message) -> Self::Input;
+
+    /// The newest version of the messages that a member speaks.
+    fn speaks(&self) -> u32 {
+        wire::VERSION
+    }
+
+    /// What is left of a message between two members one of which speaks no newer version than this; nothing, if that cannot say it.
+    fn said_in(_version: u32, message: Self::Message) -> Option<Self::Message> {
+        Some(message)
+    }
 }
 
 /// What a start needs from outside.

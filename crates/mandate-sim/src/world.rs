@@ -10,6 +10,7 @@ use core::time::Duration;
 use mandate_proto::identity::{Incarnation, MemberId};
 use mandate_proto::machine::Effect;
 use mandate_proto::time::Instant;
+use mandate_proto::wire;
 
 use crate::clock::HostClocks;
 use crate::fault::{DiskFate, Fault};
@@ -259,9 +260,19 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
     }
 
     fn accept(&mut self, to: HostIndex, from: MemberId, message: S::Message) {
+        let Some(message) = self.conveyed(to, message) else { return };
         self.counts.events += 1;
         self.watch(to, &Observation::Delivered { from, message: &message });
         self.handle(to, S::received(from, message));
+    }
+
+    /// What is left of a message to or from the member on a host, by the version that this one speaks.
+    fn conveyed(&self, host: HostIndex, message: S::Message) -> Option<S::Message> {
+        let speaks = self.hosts[host].machine.as_ref().map(S::speaks);
+        match speaks.filter(|speaks| *speaks < wire::VERSION) {
+            Some(version) => S::said_in(version, message),
+            None => Some(message),
+        }
     }
 
     fn handle(&mut self, to: HostIndex, input: S::Input) {
@@ -368,9 +379,9 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
 
     fn transmit(&mut self, from: HostIndex, to: HostIndex, message: S::Message) {
         self.counts.messages += 1;
-        if to >= self.hosts.len() {
+        let Some(message) = self.conveyed(from, message).filter(|_| to < self.hosts.len()) else {
             return;
-        }
+        };
         let [first, again] = self.network.transmit(from, to, self.now, &mut self.weather);
         let from = member(from);
         if let Some(at) = again {

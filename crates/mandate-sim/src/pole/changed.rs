@@ -71,6 +71,14 @@ impl Run<'_, Case> {
         });
     }
 
+    /// Whether enough members of the newest list have votes for a leader, or will have when they have heard of it.
+    pub(super) fn newest_has_quorum(&self) -> bool {
+        self.newest_roster().is_some_and(|roster| {
+            let voters = roster.voters().map(host_of);
+            voters.filter(|host| self.is_kept(*host)).count() >= roster.quorum()
+        })
+    }
+
     /// The newest list that any member knows.
     fn newest_roster(&self) -> Option<Roster> {
         let rosters = (0..self.case.size).filter_map(|host| self.world.machine(host));

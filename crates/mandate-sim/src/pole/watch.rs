@@ -3,6 +3,7 @@
 use mandate_proto::election::State;
 use mandate_proto::pole::member::{Event, Member};
 
+use super::releases::{self, NobodyLeftBehind};
 use crate::host::host_of;
 use crate::installation::invariants::changes_stay::{self, ChangesStay};
 use crate::installation::invariants::one_leader_per_term;
@@ -18,6 +19,7 @@ pub(super) struct Elections {
     terms_rise: TermsRise,
     values: ValuesOfTerm,
     pub(super) changes: ChangesStay,
+    pub(super) left_behind: NobodyLeftBehind,
     /// Who suspected whom, since this was last cleared.
     pub(super) suspicions: Vec<(HostIndex, HostIndex)>,
     /// Of whose disk another said that it went back.
@@ -31,6 +33,7 @@ impl Elections {
             terms_rise: TermsRise::new(size),
             values: ValuesOfTerm::default(),
             changes: ChangesStay::default(),
+            left_behind: NobodyLeftBehind::default(),
             suspicions: Vec::new(),
             went_back: vec![false; size],
         }
@@ -57,6 +60,8 @@ impl Invariants<Member> for Elections {
                 return checked.map_err(|what| (changes_stay::NAME, what));
             }
             Observation::Told(Event::RosterChanged(roster)) => {
+                let checked = self.left_behind.changed(roster);
+                checked.map_err(|what| (releases::NAME, what))?;
                 let checked = self.changes.changed(moment.host, roster);
                 return checked.map_err(|what| (changes_stay::NAME, what));
             }
@@ -69,6 +74,7 @@ impl Invariants<Member> for Elections {
             Observation::Started(boot) => {
                 self.leaders.start(moment.host);
                 self.changes.started(moment.host, boot.stored.as_ref());
+                self.left_behind.started(moment.host, boot.is_edited);
                 // Without its disk a member names whom it hears, and writes nothing of that (seed 60025887).
                 if boot.stored.is_none() && moment.host < self.leaders.states.len() {
                     self.leaders.forget(moment.host);

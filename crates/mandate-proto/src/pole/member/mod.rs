@@ -364,8 +364,11 @@ impl Member {
                 self.quality.requests.take(from, interval);
                 self.receive_ping(from, number, requests, now, effects);
             }
-            Message::Pong { number, requests, life, has_vote, standing, promised, .. } => {
+            Message::Pong {
+                number, requests, life, has_vote, standing, promised, speaks, ..
+            } => {
                 self.pings.heard(from, requests);
+                self.pings.spoke(from, speaks);
                 self.compare_promises(from, (number, life), (has_vote, promised), effects);
                 if let Some(same_incarnation) = self.pings.same_incarnation(from, number, life) {
                     self.quality.delivered.heard(from, same_incarnation, now);
@@ -450,9 +453,7 @@ impl Machine for Member {
             Input::Stop => self.install(installation::Input::Stop, now, effects),
             Input::Transfer { to } => self.transfer(to, Handover::Asked, now, effects),
             Input::Publish(value) => self.publish(value, now, effects),
-            Input::Change(change) => {
-                self.install(installation::Input::Change(change), now, effects);
-            }
+            Input::Change(change) => self.change(change, now, effects),
             Input::Replan { interval, detect } => self.replan(interval, detect),
         }
     }

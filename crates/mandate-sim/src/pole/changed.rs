@@ -3,6 +3,7 @@
 use mandate_proto::election::{State, quorum};
 use mandate_proto::pole::installation::{Contact, MemberChange, Roster, WhyNoVote};
 use mandate_proto::pole::member::Input;
+use mandate_proto::wire;
 
 use super::scenario::Case;
 use crate::host::{host_of, member};
@@ -75,7 +76,12 @@ impl Run<'_, Case> {
     pub(super) fn newest_has_quorum(&self) -> bool {
         self.newest_roster().is_some_and(|roster| {
             let voters = roster.voters().map(host_of);
-            voters.filter(|host| self.is_kept(*host)).count() >= roster.quorum()
+            let knows = |host: &HostIndex| {
+                let machine = self.world.machine(*host);
+                let speaks = machine.map(|machine| machine.config().speaks());
+                roster.id().is_seed() || speaks >= Some(wire::CHANGES_SINCE)
+            };
+            voters.filter(|host| self.is_kept(*host) && knows(host)).count() >= roster.quorum()
         })
     }
 

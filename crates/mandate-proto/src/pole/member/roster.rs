@@ -49,8 +49,9 @@ impl Member {
     }
 
     /// Why a group that was never changed cannot be: this member or another one is of a release that knows nothing of it, or may be.
-    /// Whoever leaves with the change need not know.
-    fn too_old_for(&self, change: &MemberChange) -> Option<NoChange> {
+    /// Whoever is gone and leaves with the change need not know: a dead host must not keep its group from being repaired. One that
+    /// answers does: its vote may be needed until it has left.
+    pub(super) fn too_old_for(&self, change: &MemberChange) -> Option<NoChange> {
         if !self.roster().id().is_seed() || !self.keeps(Safeguard::EveryoneSpeaks) {
             return None;
         }
@@ -59,6 +60,7 @@ impl Member {
             MemberChange::Add { replaces, .. } => *replaces,
             MemberChange::Observe { .. } | MemberChange::Promote { .. } => None,
         };
+        let leaves = leaves.filter(|id| self.pings.is_suspected(*id));
         let own = (self.config.me, Some(self.config.speaks));
         let stay = self.pings.spoken().filter(|(id, _)| Some(*id) != leaves);
         [own].into_iter().chain(stay).find_map(|(member, speaks)| match speaks {

@@ -299,13 +299,32 @@ fn a_group_is_changed_for_the_first_time_once_all_who_stay_speak_a_version_that_
     assert_eq!(change_among(VERSION, [old, new], observe()), too_old(2));
     assert_eq!(change_among(OLDEST, [new, new], observe()), too_old(1), "it is held back itself");
     assert_eq!(change_among(VERSION, [new, None], observe()), Err(NoChange::Unheard(p(3))));
-    // Who goes need not know.
-    for gone in [old, None] {
-        assert_eq!(change_among(VERSION, [new, gone], replace(3)), Ok(()));
-        let remove = MemberChange::Remove { member: p(3) };
-        assert_eq!(change_among(VERSION, [new, gone], remove), Ok(()));
-    }
+    // Who goes must know of it, too, as long as it is there.
+    assert_eq!(change_among(VERSION, [new, old], replace(3)), too_old(3));
     assert_eq!(change_among(VERSION, [new, old], replace(2)), too_old(3));
+}
+
+#[test]
+fn a_dead_host_of_an_older_release_can_be_replaced() {
+    for speaks in [Some(OLDEST), None] {
+        let mut subject = Subject::new(config(3));
+        subject.answer_pings(&[2, 3]);
+        subject.member.pings.forget_spoken();
+        subject.member.pings.spoke(p(2), VERSION);
+        speaks.iter().for_each(|speaks| subject.member.pings.spoke(p(3), *speaks));
+        let member = p(9);
+        let contact = installation::Contact::default();
+        let replace =
+            |old| MemberChange::Add { member, contact: contact.clone(), replaces: Some(p(old)) };
+        for change in [replace(3), MemberChange::Remove { member: p(3) }] {
+            assert!(subject.member.too_old_for(&change).is_some(), "it may be there");
+        }
+        subject.member.pings.suspect(p(3));
+        for change in [replace(3), MemberChange::Remove { member: p(3) }] {
+            assert_eq!(subject.member.too_old_for(&change), None);
+        }
+        assert!(subject.member.too_old_for(&replace(2)).is_some(), "it stays");
+    }
 }
 
 #[test]

@@ -23,6 +23,7 @@ use mandate_runtime::Start;
 use super::disk::{Disk, leave_mounts};
 use super::storm::{self, Kind, Strike};
 use super::target::ChaosTarget;
+use super::upgrade::OlderProgram;
 use crate::groups::guarantee_text;
 use crate::groups::peer::{GROUP, election, member_command};
 use mandate_cli::certs;
@@ -58,6 +59,7 @@ pub(crate) struct ChaosEnvironment {
     guarantee: PeerGuarantee,
     within: Duration,
     kinds: Vec<(Kind, usize)>,
+    older: Option<Rc<OlderProgram>>,
 }
 
 impl ChaosEnvironment {
@@ -78,7 +80,12 @@ impl ChaosEnvironment {
         let topology = Topology::parse(&text).context("the field's own topology")?;
         let wan = Rc::new(Wan::start(&topology, seed)?);
         let kinds = storm::OF_PEERS.to_vec();
-        Ok(ChaosEnvironment { wan, disks: Disks::default(), guarantee, within, kinds })
+        Ok(ChaosEnvironment { wan, disks: Disks::default(), guarantee, within, kinds, older: None })
+    }
+
+    /// Some members are run by an older program, until they are upgraded.
+    pub(super) fn with_older(self, older: Option<OlderProgram>) -> Self {
+        ChaosEnvironment { older: older.map(Rc::new), ..self }
     }
 
     /// What can go wrong, and how often of all.
@@ -106,7 +113,16 @@ impl ChaosTarget for ChaosEnvironment {
     }
 
     fn address(&self, member: MemberId) -> Option<SocketAddr> {
-        address(&self.wan, member)
+        // An older program knows nothing of members that come and go.
+        address(&self.wan, member).filter(|_| self.older.is_none())
+    }
+
+    fn older(&self) -> Vec<MemberId> {
+        self.older.iter().flat_map(|older| older.members()).collect()
+    }
+
+    fn upgrade(&self, member: MemberId) {
+        self.older.iter().for_each(|older| older.upgrade(member));
     }
 
     fn inflict(&self, fault: &Strike, member: MemberId) -> anyhow::Result<String> {
@@ -177,6 +193,7 @@ struct FieldGroup {
     directory: PathBuf,
     wan: Rc<Wan>,
     disks: Disks,
+    older: Option<Rc<OlderProgram>>,
 }
 
 impl FieldGroup {
@@ -188,6 +205,7 @@ impl FieldGroup {
             directory: directory.to_owned(),
             wan: field.wan.clone(),
             disks: field.disks.clone(),
+            older: field.older.clone(),
         };
         let tables = init::tables(&election(field.guarantee, TIMEOUT));
         // Who is added has the same file as all: whom it names, it asks to be let in.
@@ -232,7 +250,8 @@ impl FieldGroup {
 impl Members for FieldGroup {
     fn command(&self, member: MemberId, start: Start) -> Command {
         let configuration = self.home(member).join("member.toml");
-        member_command(&self.program, &["actor"], &configuration, start)
+        let older = self.older.as_ref().and_then(|older| older.of(member));
+        member_command(older.as_deref().unwrap_or(&self.program), &["actor"], &configuration, start)
     }
 
     fn place(&self, member: MemberId) -> Vec<OsString> {

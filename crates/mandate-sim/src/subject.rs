@@ -35,12 +35,12 @@ pub trait Subject:
     /// A message as an input.
     fn received(from: MemberId, message: Self::Message) -> Self::Input;
 
-    /// The newest version of the messages that a member speaks.
-    fn speaks(&self) -> u32 {
-        wire::VERSION
+    /// The oldest and the newest version of the messages that a member speaks now: two that have none in common have no link.
+    fn speaks(&self) -> (u32, u32) {
+        (wire::OLDEST, wire::VERSION)
     }
 
-    /// What is left of a message between two members one of which speaks no newer version than this; nothing, if that cannot say it.
+    /// What is left of a message in this version, which is not the newest; nothing, if that cannot say it.
     fn said_in(_version: u32, message: Self::Message) -> Option<Self::Message> {
         Some(message)
     }

@@ -260,18 +260,28 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
     }
 
     fn accept(&mut self, to: HostIndex, from: MemberId, message: S::Message) {
-        let Some(message) = self.conveyed(to, message) else { return };
+        let link = (host_of(from), to);
+        let Some(message) = self.conveyed(link, message) else { return };
         self.counts.events += 1;
         self.watch(to, &Observation::Delivered { from, message: &message });
         self.handle(to, S::received(from, message));
     }
 
-    /// What is left of a message to or from the member on a host, by the version that this one speaks.
-    fn conveyed(&self, host: HostIndex, message: S::Message) -> Option<S::Message> {
-        let speaks = self.hosts[host].machine.as_ref().map(S::speaks);
-        match speaks.filter(|speaks| *speaks < wire::VERSION) {
-            Some(version) => S::said_in(version, message),
-            None => Some(message),
+    /// What is left of a message on the link between two hosts, by the versions that those speak whose processes are up.
+    fn conveyed(
+        &self,
+        (from, to): (HostIndex, HostIndex),
+        message: S::Message,
+    ) -> Option<S::Message> {
+        let up = [from, to].into_iter().filter_map(|host| self.hosts[host].machine.as_ref());
+        let (mut oldest, mut version) = (wire::OLDEST, wire::VERSION);
+        for (since, newest) in up.map(S::speaks) {
+            (oldest, version) = (oldest.max(since), version.min(newest));
+        }
+        match version {
+            _ if version < oldest => None,
+            wire::VERSION => Some(message),
+            version => S::said_in(version, message),
         }
     }
 
@@ -379,9 +389,10 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
 
     fn transmit(&mut self, from: HostIndex, to: HostIndex, message: S::Message) {
         self.counts.messages += 1;
-        let Some(message) = self.conveyed(from, message).filter(|_| to < self.hosts.len()) else {
+        if to >= self.hosts.len() {
             return;
-        };
+        }
+        let Some(message) = self.conveyed((from, to), message) else { return };
         let [first, again] = self.network.transmit(from, to, self.now, &mut self.weather);
         let from = member(from);
         if let Some(at) = again {

@@ -3,7 +3,7 @@
 use mandate_proto::election::Figures;
 use mandate_proto::identity::MemberId;
 use mandate_proto::machine::{Effects, Machine};
-use mandate_proto::pole::installation::{Promised, Safeguard, Stored};
+use mandate_proto::pole::installation::{Promised, RosterId, Safeguard, Stored};
 use mandate_proto::pole::member::{Config, Effect, Event, Input, Member, Message};
 use mandate_proto::time::Instant;
 use mandate_proto::wire;
@@ -100,8 +100,13 @@ impl Subject for Member {
         Input::Received { from, message }
     }
 
-    fn speaks(&self) -> u32 {
-        self.config().speaks()
+    /// Who speaks an older version knows of no other list than the first.
+    fn speaks(&self) -> (u32, u32) {
+        let oldest = match self.roster().id() {
+            RosterId::SEED => wire::OLDEST,
+            _ => wire::CHANGES_SINCE,
+        };
+        (oldest, self.config().speaks())
     }
 
     fn said_in(version: u32, message: Message) -> Option<Message> {

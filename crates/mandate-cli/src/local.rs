@@ -54,6 +54,9 @@ fn status_text(status: &StatusDocument) -> String {
         text += &format!("  value       {}\n", output::indented(value));
     }
     text += &format!("  guarantee   {}\n  oracle      {}\n", status.guarantee, status.oracle);
+    if let (Some(release), Some(protocol)) = (&status.release, status.protocol) {
+        text += &format!("  release     {release}, protocol {protocol}\n");
+    }
     for (name, value) in &status.figures {
         text += &format!("  {name:<11} {value}\n");
     }
@@ -100,7 +103,10 @@ fn members_text(status: &StatusDocument) -> String {
             None => "",
         };
         let time = peer.round_trip_ms.map(|time| format!("round trip {time:.2} ms"));
-        let line = format!("\n  {:<5} {answers:<16} {}", peer.id, time.unwrap_or_default());
+        let protocol = peer.protocol.map(|version| format!("protocol {version}"));
+        let release = peer.release.as_ref().map(|release| format!("release {release}"));
+        let said: Vec<_> = [time, protocol, release].into_iter().flatten().collect();
+        let line = format!("\n  {:<5} {answers:<16} {}", peer.id, said.join(", "));
         text += line.trim_end();
         let differs = peer.list.filter(|theirs| Some(*theirs) != status.list);
         let notes = [

@@ -21,7 +21,7 @@ use mandate_proto::pole::selection::{self, Proposal};
 use mandate_proto::score::Score;
 use mandate_proto::time::Instant;
 use mandate_proto::value::{MAX_VALUE_BYTES, Value};
-use mandate_proto::wire::{MAX_BYTES, Malformed, decode, encode};
+use mandate_proto::wire::{MAX_BYTES, Malformed, OLDEST, VERSION, decode, encode};
 use proptest::prelude::*;
 
 fn bytes_of(message: &Message) -> Vec<u8> {
@@ -178,8 +178,9 @@ fn message() -> impl Strategy<Value = Message> {
         ping.prop_map(|(number, requests, interval, config)| {
             Message::Ping { number, requests, interval, config }
         }),
-        pong.prop_map(|(number, requests, life, no_vote, standing, config, promised)| {
-            Message::Pong { number, requests, life, no_vote, standing, config, promised }
+        (pong, OLDEST..=VERSION).prop_map(|(pong, speaks)| {
+            let (number, requests, life, no_vote, standing, config, promised) = pong;
+            Message::Pong { number, requests, life, no_vote, standing, config, promised, speaks }
         }),
         (term(), beat).prop_map(|(term, beat)| Message::Heartbeat { term, beat }),
         selection_message().prop_map(Message::Selection),

@@ -21,7 +21,8 @@ use crate::election::Status;
 use crate::event::Event;
 use crate::protocol::PeerProtocol;
 use crate::requests::{RequestEvent, Wanted};
-use crate::transport::{Inbound, Transport};
+use crate::start::Kept;
+use crate::transport::{Frame, Inbound, Transport};
 
 /// The longest pause between attempts to write to a disk that refuses.
 const MAX_RETRY: Duration = Duration::from_secs(2);
@@ -41,7 +42,6 @@ pub(crate) struct PeerBackend {
     inbound: mpsc::Receiver<Inbound>,
     /// The write that everything else waits for.
     write: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    frame: Vec<u8>,
     /// What members ask of this one, for the task that carries it out.
     wanted: mpsc::Sender<Wanted>,
     next_look: Instant,
@@ -66,15 +66,14 @@ impl PeerBackend {
             roster: None,
             inbound,
             write: None,
-            frame: Vec::new(),
             wanted,
             next_look: now + LOOK_AT_VOTE,
             logged: None,
         }
     }
 
-    fn receive<M: PeerProtocol>(&mut self, from: MemberId, frame: &[u8], driven: &mut Driven<M>) {
-        match wire::decode::<M::Message>(frame) {
+    fn receive<M: PeerProtocol>(&self, from: MemberId, frame: &Frame, driven: &mut Driven<M>) {
+        match wire::decode_as::<M::Message>(frame.version, &frame.bytes) {
             Ok(message) => {
                 let delay = self.transport.round_trip(from).map(|round_trip| round_trip / 2);
                 if let Some(input) = delay.and_then(|delay| M::delay(from, delay)) {
@@ -101,12 +100,21 @@ impl PeerBackend {
         }
     }
 
-    fn send<M: PeerProtocol>(&mut self, to: &[MemberId], message: &M::Message) {
+    fn send<M: PeerProtocol>(&self, to: &[MemberId], message: &M::Message) {
         let delivery = M::delivery(message);
-        self.frame.clear();
-        wire::encode(message, &mut self.frame);
+        // Most links speak one version.
+        let mut written: Option<Frame> = None;
         for to in to {
-            self.transport.send(*to, delivery, self.frame.clone());
+            let version = self.transport.speaks(*to);
+            if written.as_ref().is_none_or(|frame| frame.version != version) {
+                let mut bytes = Vec::new();
+                // What an older version cannot say is nothing to whoever speaks no other.
+                written = wire::encode_as(version, message, &mut bytes)
+                    .then_some(Frame { version, bytes });
+            }
+            if let Some(frame) = &written {
+                self.transport.send(*to, delivery, frame.clone());
+            }
         }
     }
 }
@@ -135,7 +143,7 @@ impl<M: PeerProtocol> Backend<M> for PeerBackend {
                 return Carried::Begun;
             }
             Effect::Send { to, message } => self.send::<M>(&[to], &message),
-            Effect::Broadcast(message) => self.send::<M>(&self.others.clone(), &message),
+            Effect::Broadcast(message) => self.send::<M>(&self.others, &message),
             Effect::Tell(event) => match M::request(&event) {
                 Some(RequestEvent::Asked(wanted)) => self.pass_on(wanted, driven),
                 Some(RequestEvent::Answered { number, answer }) => {
@@ -222,7 +230,7 @@ fn log(reason: &NoVote) {
 }
 
 /// Tries until it is done.
-async fn write<T: serde::Serialize + Clone + Send + Sync + 'static>(
+async fn write<T: Kept + Clone + Send + Sync + 'static>(
     durable: Arc<DurableFile>,
     disk: Disk,
     stable: T,
@@ -231,7 +239,7 @@ async fn write<T: serde::Serialize + Clone + Send + Sync + 'static>(
     disk.begin();
     loop {
         let (durable, stable) = (durable.clone(), stable.clone());
-        match tokio::task::spawn_blocking(move || durable.store(&stable)).await {
+        match tokio::task::spawn_blocking(move || durable.store_in(stable.form(), &stable)).await {
             Ok(Ok(())) => return disk.done(),
             Ok(Err(error)) => {
                 tracing::error!(

@@ -24,6 +24,12 @@ pub enum RequestError {
     /// Nothing was done: whom to ask is not known.
     #[error("this member knows of no leader; try again when there is one")]
     NoLeader,
+    /// Nothing was done: the leader is of an older release, or is held back by its configuration.
+    #[error(
+        "the leader is of a release that takes no requests of other members, or is held back by `protocol` in its configuration: \
+         ask its own daemon"
+    )]
+    TooOld,
     /// Nothing was done: the leader that was asked leads no more, or in another term.
     #[error(
         "the leader that was asked leads no more in that term; look who leads now, and ask again"
@@ -68,6 +74,7 @@ fn outcome(answer: Answer) -> Result<Option<RosterId>, RequestError> {
         Answer::NoChange(reason) => Err(ChangeError::Refused(reason).into()),
         Answer::Unknown => Err(RequestError::Unknown),
         Answer::NoLeader => Err(RequestError::NoLeader),
+        Answer::TooOld => Err(RequestError::TooOld),
     }
 }
 

@@ -11,12 +11,13 @@ use mandate_proto::nfd_l::NfdL;
 use mandate_proto::pole::installation::{self, Roster, RosterId, Stored};
 use mandate_proto::pole::member::{self, MAX_SERVED, Member};
 use mandate_proto::time::WallTime;
+use mandate_proto::wire;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
 use crate::driver::Driver;
-use crate::durable::{Agreed, DurableError, DurableFile, Owner};
+use crate::durable::{Agreed, DurableError, DurableFile, FIRST_FORM, FORM_WITH_ROSTER, Owner};
 use crate::election::Election;
 use crate::engine_side::EngineSide;
 use crate::peer::PeerBackend;
@@ -136,6 +137,17 @@ pub enum StartError {
          runs, it cannot come back: have the leader replace it by a new member"
     )]
     NobodyToAsk,
+    /// It is held back to a version of the protocol that does not know what its group does.
+    #[error(
+        "the configuration holds this member back to protocol version {speaks}, and a member that was added to its group, or is to \
+         be, or whose group was changed while it ran, speaks version {needed} or a newer one. Remove `protocol` from the configuration"
+    )]
+    HeldBack {
+        /// The newest version that it would speak.
+        speaks: u32,
+        /// The oldest that its group speaks.
+        needed: u32,
+    },
     /// The system gave no random number.
     #[error("the system gave no random number: {0}")]
     Random(getrandom::Error),
@@ -170,6 +182,10 @@ impl Election {
                     joins: setup.start == Start::Join,
                     lifetime,
                 };
+                let (speaks, needed) = (config.speaks(), wire::CHANGES_SINCE);
+                if config.first_roster(&boot).id() != RosterId::SEED && speaks < needed {
+                    return Err(StartError::HeldBack { speaks, needed });
+                }
                 (durable, Booted::Pole(Box::new((config.clone(), boot))))
             }
             Protocol::NfdL { .. } if setup.start == Start::Join => {
@@ -250,7 +266,7 @@ impl Prepared {
 }
 
 /// Opens what the member must not forget, and sees whether that is as it should be.
-fn open<T: DeserializeOwned + Serialize + Kept>(
+fn open<T: DeserializeOwned + Kept>(
     setup: &Setup,
 ) -> Result<(Arc<DurableFile>, Option<T>), StartError> {
     let owner = Owner { group: setup.group.clone(), member: setup.protocol.me().to_string() };
@@ -281,13 +297,18 @@ fn open<T: DeserializeOwned + Serialize + Kept>(
     durable.agree(now);
     // A state of an earlier release says nothing of it yet.
     if let Some(stored) = stored.as_ref().filter(|_| is_unsaid && setup.start == Start::Stored) {
-        durable.store(stored)?;
+        durable.store_in(stored.form(), stored)?;
     }
     Ok((Arc::new(durable), stored))
 }
 
 /// What is kept on disk, as far as it says who the members are.
-trait Kept {
+pub(crate) trait Kept: Serialize {
+    /// The form that it is written in: the lowest that says all of it.
+    fn form(&self) -> u32 {
+        FIRST_FORM
+    }
+
     /// The list, in a group that was changed since it was set up.
     fn roster(&self) -> Option<&Roster> {
         None
@@ -300,6 +321,13 @@ trait Kept {
 }
 
 impl Kept for Stored {
+    fn form(&self) -> u32 {
+        match self {
+            Stored { roster: None, joined: None, .. } => FIRST_FORM,
+            _ => FORM_WITH_ROSTER,
+        }
+    }
+
     fn roster(&self) -> Option<&Roster> {
         self.roster.as_ref()
     }

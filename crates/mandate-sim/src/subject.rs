@@ -5,6 +5,7 @@ use core::fmt::Debug;
 use mandate_proto::identity::{Incarnation, MemberId, Term};
 use mandate_proto::machine::{Effect, Effects, Machine};
 use mandate_proto::time::{Instant, WallTime};
+use mandate_proto::wire;
 
 use crate::fault::Fault;
 use crate::network::HostIndex;
@@ -42,6 +43,16 @@ pub trait Subject:
     /// The term that it holds, where an observer is to know.
     fn held(&self, _now: Instant) -> Option<Term> {
         None
+    }
+
+    /// The oldest and the newest version of the messages that a member speaks now: two that have none in common have no link.
+    fn speaks(&self) -> (u32, u32) {
+        (wire::OLDEST, wire::VERSION)
+    }
+
+    /// What is left of a message in this version, which is not the newest; nothing, if that cannot say it.
+    fn said_in(_version: u32, message: Self::Message) -> Option<Self::Message> {
+        Some(message)
     }
 }
 

@@ -10,6 +10,7 @@ use core::time::Duration;
 use mandate_proto::identity::{Incarnation, MemberId, Term};
 use mandate_proto::machine::Effect;
 use mandate_proto::time::Instant;
+use mandate_proto::wire;
 
 use crate::clock::HostClocks;
 use crate::fault::{DiskFate, Fault};
@@ -275,9 +276,29 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
     }
 
     fn accept(&mut self, to: HostIndex, from: MemberId, message: S::Message) {
+        let link = (host_of(from), to);
+        let Some(message) = self.conveyed(link, message) else { return };
         self.counts.events += 1;
         self.watch(to, &Observation::Delivered { from, message: &message });
         self.handle(to, S::received(from, message));
+    }
+
+    /// What is left of a message on the link between two hosts, by the versions that those speak whose processes are up.
+    fn conveyed(
+        &self,
+        (from, to): (HostIndex, HostIndex),
+        message: S::Message,
+    ) -> Option<S::Message> {
+        let up = [from, to].into_iter().filter_map(|host| self.hosts[host].machine.as_ref());
+        let (mut oldest, mut version) = (wire::OLDEST, wire::VERSION);
+        for (since, newest) in up.map(S::speaks) {
+            (oldest, version) = (oldest.max(since), version.min(newest));
+        }
+        match version {
+            _ if version < oldest => None,
+            wire::VERSION => Some(message),
+            version => S::said_in(version, message),
+        }
     }
 
     fn handle(&mut self, to: HostIndex, input: S::Input) {
@@ -402,6 +423,7 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
         if to >= self.hosts.len() {
             return;
         }
+        let Some(message) = self.conveyed((from, to), message) else { return };
         let [first, again] = self.network.transmit(from, to, self.now, &mut self.weather);
         let from = member(from);
         if let Some(at) = again {

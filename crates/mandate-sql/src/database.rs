@@ -15,7 +15,7 @@ use crate::engine::check_group;
 use crate::error::{NoConnection, SqlError, Trouble};
 use crate::reconnecting::Reconnecting;
 use crate::rows::{self, ControlRow, Row, RowRequest};
-use crate::schema::{self, Dialect, GROUP_ROLE, VERSION};
+use crate::schema::{self, Dialect, GROUP_ROLE};
 use crate::session::Session;
 use crate::session_lock::SessionLock;
 use crate::statements::{self, Extra, Key, Reply, reason_of};
@@ -175,7 +175,7 @@ impl Database {
         connected.map_err(|failure| failure.at(&self.shared.address))?;
         match self.shared.control.run_bounded(Batch::one(schema::look())).await {
             Ok(done) => match schema::found(&done[0].rows) {
-                Some(VERSION) => self.check_server().await,
+                Some(found) if schema::is_usable(found) => self.check_server().await,
                 Some(found) => {
                     Err(SqlError::Schema { address: self.shared.address.to_string(), found })
                 }

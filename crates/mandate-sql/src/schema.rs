@@ -13,6 +13,12 @@
 //! `request_to`, the successor if one is named, and `request_id`, which tells two requests apart. Nothing is cleared: a request of
 //! another term is void, and members of earlier versions read none.
 //!
+//! **Two releases on one database.** Versions below [`NEXT_KIND`] add to the tables, and leave what is there as it was: columns that may
+//! be empty, and tables. So a program may use tables of a newer version, whose additions it does not name, and members are
+//! upgraded one by one after `mandate sql init` of the newest release. Tables that older programs could not use have a version
+//! from [`NEXT_KIND`] on, and are refused by name. What rows *mean* is the `protocol` of the control row: a member stands back from a
+//! row of another one.
+//!
 //! The functions come last, and elections do without them: TiDB, for one, has no procedures.
 
 use crate::batch::{Step, Value};
@@ -20,6 +26,14 @@ use crate::fence::functions;
 
 /// Which tables these are. `mandate_schema` holds the number that was made last.
 pub const VERSION: i64 = 4;
+
+/// From this version on tables are of another kind, which this program cannot use.
+pub(crate) const NEXT_KIND: i64 = 100;
+
+/// Whether tables of this version can be used.
+pub(crate) fn is_usable(found: i64) -> bool {
+    (VERSION..NEXT_KIND).contains(&found)
+}
 
 /// Whom a control row with this role is about: the group itself.
 pub(crate) const GROUP_ROLE: i64 = -1;

@@ -447,7 +447,12 @@ impl Node {
             for other in &mut document.members {
                 let found = troubles.iter().find(|(id, _)| id.to_string() == other.id);
                 other.trouble = found.map(|(_, reason)| reason.clone());
+                let spoken = other.id.parse().ok().and_then(|id| peer.links().spoken(id));
+                other.protocol = spoken.as_ref().map(|spoken| spoken.version);
+                other.release = spoken.and_then(|spoken| spoken.release);
             }
+            document.release = Some(peer.links().release().to_owned());
+            document.protocol = Some(peer.links().speaks().newest);
         }
         Some(document)
     }

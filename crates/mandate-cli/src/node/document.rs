@@ -57,6 +57,12 @@ pub struct StatusDocument {
     pub lease_ms: Option<f64>,
     pub guarantee: String,
     pub oracle: String,
+    /// The release of this program, and the newest version of the protocol that it speaks with other members; absent where
+    /// members exchange no messages.
+    #[serde(default)]
+    pub release: Option<String>,
+    #[serde(default)]
+    pub protocol: Option<u32>,
     /// Absent where nobody votes.
     pub has_vote: Option<bool>,
     /// Why it has no vote, and whose answers it waits for; absent if it has one.
@@ -168,6 +174,12 @@ pub struct PeerDocument {
     /// Why there is no link with it, or what else is wrong with it, as far as it was found lately.
     #[serde(default)]
     pub trouble: Option<String>,
+    /// The version of the protocol that the link with it speaks; absent while there is none.
+    #[serde(default)]
+    pub protocol: Option<u32>,
+    /// The release that it is of; absent while there is no link, and of releases that speak version 4 at most.
+    #[serde(default)]
+    pub release: Option<String>,
 }
 
 /// The number of a list of members: of two lists the one with the higher term counts, and in one term that with the higher version.
@@ -283,6 +295,8 @@ impl About {
             lease_ms: self.lease.map(ms),
             guarantee: self.guarantee.clone(),
             oracle: self.oracle.to_string(),
+            release: None,
+            protocol: None,
             has_vote: status.has_vote,
             no_vote: status.no_vote.as_ref().map(|reason| reason.to_string()),
             renewals: status.renewals,
@@ -461,6 +475,8 @@ fn unlisted(id: String) -> PeerDocument {
         round_trip_ms: None,
         requests: None,
         trouble: None,
+        protocol: None,
+        release: None,
     }
 }
 

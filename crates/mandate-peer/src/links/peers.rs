@@ -16,6 +16,7 @@ use mandate_proto::identity::MemberId;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use super::handle::Spoken;
 use super::limits::{LEAVES_WITHIN, MAX_GUESTS};
 use super::settings::Settings;
 use super::shared::Traffic;
@@ -32,8 +33,8 @@ pub(crate) struct Peer {
     pub(crate) gone: CancellationToken,
     /// Held by the one link that is up, so that its `Broken` comes before the next one's `Up`.
     pub(crate) turn: tokio::sync::Mutex<()>,
-    /// Ends the newest link, or the one that waits for its turn.
-    newest: Mutex<Option<CancellationToken>>,
+    /// Ends the newest link, or the one that waits for its turn; and which version that speaks.
+    newest: Mutex<Option<(u32, CancellationToken)>>,
     pub(crate) outgoing: RwLock<Option<Outgoing>>,
     /// What it has shown of itself.
     pub(crate) shown: Shown,
@@ -61,6 +62,8 @@ enum Standing {
 pub(crate) struct Outgoing {
     pub(crate) connection: quinn::Connection,
     pub(crate) queue: mpsc::Sender<Vec<u8>>,
+    /// Which version it speaks, and what release the other side says that it is of.
+    pub(crate) spoken: Spoken,
 }
 
 impl Peer {
@@ -137,9 +140,16 @@ impl Peer {
     }
 
     /// Makes a link the newest, and ends the one before it.
-    pub(crate) fn supersede(&self, token: CancellationToken) {
-        if let Some(older) = locked(&self.newest).replace(token) {
+    pub(crate) fn supersede(&self, version: u32, token: CancellationToken) {
+        if let Some((_, older)) = locked(&self.newest).replace((version, token)) {
             older.cancel();
+        }
+    }
+
+    /// Ends a link that speaks an older version than this one.
+    pub(crate) fn end_below(&self, oldest: u32) {
+        if let Some((_, token)) = locked(&self.newest).as_ref().filter(|link| link.0 < oldest) {
+            token.cancel();
         }
     }
 }

@@ -11,12 +11,12 @@ use mandate_proto::pole::installation::{NoVote, Roster};
 use mandate_proto::pole::member;
 use mandate_proto::time::Instant;
 use mandate_proto::wire::Wire;
-use serde::Serialize;
 
 use crate::durable::Agreed;
 use crate::election::Status;
 use crate::event::Event;
 use crate::requests::RequestEvent;
+use crate::start::Kept;
 use crate::transport::{Delivery, Inbound};
 
 mod overlap;
@@ -93,7 +93,7 @@ pub(crate) trait PeerProtocol:
     Elector<Effect = Effect<Self::Message, Self::Stable, Self::Event>, Input: Send> + Send + 'static
 {
     type Message: Wire + Send;
-    type Stable: Serialize + Clone + Send + Sync + 'static;
+    type Stable: Kept + Clone + Send + Sync + 'static;
     type Event: Send;
 
     fn received(from: MemberId, message: Self::Message) -> Self::Input;

@@ -5,6 +5,7 @@ use core::time::Duration;
 use mandate_proto::election::{State, quorum};
 use mandate_proto::pole::installation::{Contact, MemberChange, Roster, WhyNoVote};
 use mandate_proto::pole::member::{Input, Request};
+use mandate_proto::wire;
 
 use super::scenario::Case;
 use crate::host::{host_of, member};
@@ -77,6 +78,19 @@ impl Run<'_, Case> {
             };
             (0..run.case.size).find(lacks).map(|host| format!("host {host} has not"))
         });
+    }
+
+    /// Whether enough members of the newest list have votes for a leader, or will have when they have heard of it.
+    pub(super) fn newest_has_quorum(&self) -> bool {
+        self.newest_roster().is_some_and(|roster| {
+            let voters = roster.voters().map(host_of);
+            let knows = |host: &HostIndex| {
+                let machine = self.world.machine(*host);
+                let speaks = machine.map(|machine| machine.config().speaks());
+                roster.id().is_seed() || speaks >= Some(wire::CHANGES_SINCE)
+            };
+            voters.filter(|host| self.is_kept(*host) && knows(host)).count() >= roster.quorum()
+        })
     }
 
     /// The newest list that any member knows.

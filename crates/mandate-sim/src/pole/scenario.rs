@@ -14,6 +14,7 @@ use mandate_proto::pole::member::{
 use mandate_proto::pole::selection::Rules;
 
 use super::register::Register;
+use super::releases::{NobodyLeftBehind, Releases};
 use super::shape::{Shape, has_centre};
 use super::watch::Elections;
 use super::{MemberConfig, Mutant, put_back, requests};
@@ -41,6 +42,8 @@ pub struct Options {
     pub mutant: Option<Mutant>,
     /// Whether members come and go.
     pub changes: bool,
+    /// Whether some members are of an older release at first. Then members come and go, too.
+    pub releases: bool,
 }
 
 /// Twice what the clocks of a storm may be off, and a little.
@@ -79,7 +82,11 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     if planned {
         setting.storm *= 8;
     }
-    let changes = options.changes.then(|| Changes::draw(seed, &mut setting));
+    let changes = (options.changes || options.releases).then(|| Changes::draw(seed, &mut setting));
+    let releases = match options.releases {
+        true => Releases::draw(seed, &setting),
+        false => Releases::default(),
+    };
     let size = changes.as_ref().map_or(setting.size, |changes| changes.hosts(setting.size));
     let mixture = match changes {
         Some(_) => Mixture::draw(seed, size).alike(),
@@ -89,6 +96,10 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     if planned {
         hosts.iter_mut().for_each(|host| host.config = kept_current(&host.config));
     }
+    for (host, setup) in hosts.iter_mut().enumerate().filter(|(host, _)| releases.is_old(*host)) {
+        (setup.config, setup.edited) = releases.configure(host, setup.config.clone());
+        setup.is_upgraded = true;
+    }
     setting.machinery.write_time = mixture.slow_disks.unwrap_or(setting.machinery.write_time);
     // The slowest of those that agree says how long things may take.
     let agrees = |(host, config): (usize, &MemberConfig)| {
@@ -97,7 +108,11 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     let config = hosts.iter().enumerate().filter_map(agrees);
     let config = config.max_by_key(|config| config.recovers_within(Duration::ZERO));
     let config = config.expect("a majority agrees");
-    let watch = Watch::new(Elections::new(size), trace);
+    let mut elections = Elections::new(size);
+    let may_leave = changes.iter().flat_map(Changes::may_leave);
+    elections.left_behind =
+        NobodyLeftBehind::new((0..size).filter(|host| releases.is_old(*host)), may_leave);
+    let watch = Watch::new(elections, trace);
     let hosts = hosts.into_iter().zip(setting.clocks.iter().cloned());
     let world = World::new(seed, hosts, setting.rough, setting.machinery, watch);
     let register = Register::new(seed);
@@ -113,6 +128,7 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
         size,
         mixture,
         changes,
+        releases,
         planned,
         holders,
         register,
@@ -185,7 +201,8 @@ fn configure(
         let edited = is_edited.then(|| config(Version::Edited));
         let config = config(Version::First);
         let joins = changes.is_some_and(|changes| changes.is_spare(host));
-        MemberConfig { config, edited, joins, figures: figures(random), mutant }
+        let is_upgraded = false;
+        MemberConfig { config, edited, is_upgraded, joins, figures: figures(random), mutant }
     };
     (0..size).map(|host| setup(host, random)).collect()
 }
@@ -213,6 +230,8 @@ pub(super) struct Case {
     mixture: Mixture,
     /// Who comes and goes, in runs in which members do.
     changes: Option<Changes>,
+    /// Who is of an older release at first.
+    pub(super) releases: Releases,
     /// Whether plans are kept current.
     planned: bool,
     holders: Holders,
@@ -258,6 +277,7 @@ impl Scenario for Case {
         let (size, storm) = (self.size as u64, self.setting.storm);
         let mut faults = storm::faults(seed, &self.setting);
         faults.extend(self.mixture.faults(seed, &self.setting));
+        faults.extend(self.releases.faults(seed, self.setting.detect));
         let older = match self.changes {
             Some(_) => Vec::new(),
             None => put_back::older_disks(seed, &self.setting),
@@ -347,6 +367,7 @@ impl Scenario for Case {
         // Who has lost its disk asks all others; who can recover has done so by then.
         run.run_until(run.world.last_arrival() + run.case.setting.interval * 2 + step * 4);
         if run.case.changes.is_some() {
+            run.upgrade_the_rest();
             return run.demand_of_a_changed_group();
         }
         let size = run.case.size;

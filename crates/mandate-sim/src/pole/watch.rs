@@ -4,6 +4,7 @@ use mandate_proto::election::State;
 use mandate_proto::pole::installation::Stored;
 use mandate_proto::pole::member::{Event, Member};
 
+use super::releases::{self, NobodyLeftBehind};
 use super::requests::{self, RequestsOfTerm};
 use crate::host::{host_of, member};
 use crate::installation::invariants::changes_stay::{self, ChangesStay};
@@ -21,6 +22,7 @@ pub(super) struct Elections {
     values: ValuesOfTerm,
     pub(super) changes: ChangesStay,
     pub(super) requests: RequestsOfTerm,
+    pub(super) left_behind: NobodyLeftBehind,
     /// Who suspected whom, since this was last cleared.
     pub(super) suspicions: Vec<(HostIndex, HostIndex)>,
     /// Of whose disk another said that it went back.
@@ -35,6 +37,7 @@ impl Elections {
             values: ValuesOfTerm::default(),
             changes: ChangesStay::default(),
             requests: RequestsOfTerm::default(),
+            left_behind: NobodyLeftBehind::default(),
             suspicions: Vec::new(),
             went_back: vec![false; size],
         }
@@ -72,6 +75,8 @@ impl Invariants<Member> for Elections {
                 return checked.map_err(|what| (changes_stay::NAME, what));
             }
             Observation::Told(Event::RosterChanged(roster)) => {
+                let checked = self.left_behind.changed(roster);
+                checked.map_err(|what| (releases::NAME, what))?;
                 let checked = self.changes.changed(moment.host, roster);
                 return checked.map_err(|what| (changes_stay::NAME, what));
             }
@@ -84,6 +89,7 @@ impl Invariants<Member> for Elections {
             Observation::Started(boot) => {
                 self.leaders.start(moment.host);
                 self.changes.started(moment.host, boot.stored.as_ref());
+                self.left_behind.started(moment.host, boot.is_edited);
                 // Without its disk a member names whom it hears, and writes nothing of that (seed 60025887).
                 // So does one that is no member, but for the list.
                 if moment.host < self.leaders.states.len() {

@@ -54,7 +54,14 @@ impl Script {
             let history = Some(setup.histories.get(host).copied().unwrap_or(1));
             let figures = Figures { history, requests: 0.0, application: None };
             (
-                MemberConfig { config, edited: None, joins: false, figures, mutant: None },
+                MemberConfig {
+                    config,
+                    edited: None,
+                    is_upgraded: false,
+                    joins: false,
+                    figures,
+                    mutant: None,
+                },
                 HostClocks::new(0),
             )
         });

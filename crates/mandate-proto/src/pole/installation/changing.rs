@@ -62,6 +62,7 @@ use super::{
 use crate::identity::{Incarnation, MemberId, Term};
 use crate::machine::Effects;
 use crate::time::Instant;
+use crate::wire::CHANGES_SINCE;
 
 /// A change of members.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -167,6 +168,23 @@ pub enum NoChange {
         "that member observes, and never votes; to have one that votes, add it with another id"
     )]
     Observes,
+    /// It is of a release that knows of no changes, or is held back by its configuration.
+    #[error(
+        "{member} speaks protocol version {speaks}, and members can be changed from version {CHANGES_SINCE} on, once everyone \
+         speaks it: upgrade {member}, or remove `protocol` from its configuration if that holds it back"
+    )]
+    TooOld {
+        /// Who.
+        member: MemberId,
+        /// The newest version that it speaks.
+        speaks: u32,
+    },
+    /// It has not answered since the leader was started, so it may be of a release that knows of no changes.
+    #[error(
+        "{0} has not answered this member yet, and might be of a release in which members cannot be changed: start it, or \
+         have it removed or replaced"
+    )]
+    Unheard(MemberId),
     /// The engine keeps no list: who takes part in an election on a database, or on a ledger, is a member.
     #[error("this engine has no list of members that could be changed")]
     Unsupported,

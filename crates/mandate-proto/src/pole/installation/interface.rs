@@ -131,6 +131,8 @@ pub enum Safeguard {
     LostForGood,
     /// A member that was added votes only with the disk that it joined with.
     SameDisk,
+    /// A group is changed for the first time only if all its members speak a version that knows of that.
+    EveryoneSpeaks,
 }
 
 /// Why a member has no vote, and whose answers would give it one.

@@ -172,6 +172,7 @@ impl Member {
             standing,
             config,
             promised,
+            speaks: self.config.speaks,
         };
         effects.push(Effect::Send { to: from, message });
         // A member that had no vote may have one by now: a first election should not wait for the next round of pings.

@@ -51,6 +51,8 @@ pub enum Message {
         /// The highest term that the sender has promised: who remembers a higher one knows that its disk
         /// went back.
         promised: Term,
+        /// The newest version of the protocol that the sender speaks, as far as this link shows it: see [`wire`](crate::wire).
+        speaks: u32,
     },
     /// The sender leads.
     Heartbeat {

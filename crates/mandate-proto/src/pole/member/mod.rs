@@ -377,9 +377,12 @@ impl Member {
                 self.quality.requests.take(from, interval);
                 self.receive_ping(from, number, requests, now, effects);
             }
-            Message::Pong { number, requests, life, no_vote, standing, promised, .. } => {
+            Message::Pong {
+                number, requests, life, no_vote, standing, promised, speaks, ..
+            } => {
                 let has_vote = no_vote.is_none();
                 self.pings.heard(from, requests);
+                self.pings.spoke(from, speaks);
                 self.compare_promises(from, (number, life), (has_vote, promised), effects);
                 if let Some(same_incarnation) = self.pings.same_incarnation(from, number, life) {
                     self.quality.delivered.heard(from, same_incarnation, now);

@@ -56,6 +56,8 @@ struct Peer {
     proves_above: u64,
     probe: Option<Probe>,
     requests: f64,
+    /// The newest version of the protocol that it speaks, as it last said.
+    speaks: Option<u32>,
     /// The incarnation of it that answered last.
     incarnation: Option<Incarnation>,
     has_vote: bool,
@@ -94,6 +96,7 @@ impl Peer {
             proves_above: number,
             probe: None,
             requests: 0.0,
+            speaks: None,
             incarnation: None,
             has_vote: false,
             no_vote: None,
@@ -177,6 +180,24 @@ impl Pings {
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.requests = requests;
         }
+    }
+
+    /// Takes which version of the protocol another speaks.
+    pub(super) fn spoke(&mut self, from: MemberId, version: u32) {
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.speaks = Some(version);
+        }
+    }
+
+    /// As if nobody had said it yet.
+    #[cfg(test)]
+    pub(super) fn forget_spoken(&mut self) {
+        self.peers.values_mut().for_each(|peer| peer.speaks = None);
+    }
+
+    /// The version that each other said last that it speaks.
+    pub(super) fn spoken(&self) -> impl Iterator<Item = (MemberId, Option<u32>)> + '_ {
+        self.peers.iter().map(|(id, peer)| (*id, peer.speaks))
     }
 
     /// Takes which incarnation of a member answered a ping, if that ping proves anything; whether it is the one that

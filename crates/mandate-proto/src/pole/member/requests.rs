@@ -27,6 +27,7 @@ use crate::identity::{Incarnation, MemberId, Term};
 use crate::machine::Effects;
 use crate::pole::installation::{MemberChange, NoChange, RosterId, Safeguard};
 use crate::time::Instant;
+use crate::wire::REQUESTS_SINCE;
 
 /// Who has asked has an answer within this time. Longer than the leader may wait for commands of its host, which is 10 s.
 pub const ANSWERED_WITHIN: Duration = Duration::from_secs(12);
@@ -100,6 +101,8 @@ pub enum Answer {
     Unknown,
     /// Nothing was done: the member that was asked knows of no leader. No leader answers so.
     NoLeader,
+    /// Nothing was done: the leader is of a release that takes no requests. No leader answers so.
+    TooOld,
 }
 
 /// Requests that are under way.
@@ -139,6 +142,7 @@ impl Member {
                     effects,
                 );
             }
+            Phase::Following(ref following) if self.is_too_old(following.leader) => Answer::TooOld,
             Phase::Following(ref following) => {
                 let (to, term, life) = (following.leader, following.term, self.incarnation);
                 self.requests.asked.insert(number, now + ANSWERED_WITHIN);
@@ -148,6 +152,12 @@ impl Member {
             _ => Answer::NoLeader,
         };
         effects.push(Effect::Tell(Event::Answered { number, answer: refusal }));
+    }
+
+    /// Whether a leader is of a release that takes no requests.
+    fn is_too_old(&self, leader: MemberId) -> bool {
+        let spoken = self.pings.spoken().find(|(id, _)| *id == leader);
+        spoken.and_then(|(_, speaks)| speaks).is_some_and(|speaks| speaks < REQUESTS_SINCE)
     }
 
     /// We are asked for something, as the leader of that term.

@@ -23,6 +23,7 @@ use mandate_runtime::Start;
 use super::disk::{Disk, leave_mounts};
 use super::storm::{self, Kind, Strike};
 use super::target::ChaosTarget;
+use super::upgrade::OlderProgram;
 use crate::groups::guarantee_text;
 use crate::groups::peer::{GROUP, election, member_command};
 use mandate_cli::certs;
@@ -62,6 +63,7 @@ pub(crate) struct ChaosEnvironment {
     guarantee: PeerGuarantee,
     within: Duration,
     kinds: Vec<(Kind, usize)>,
+    older: Option<Rc<OlderProgram>>,
 }
 
 impl ChaosEnvironment {
@@ -82,7 +84,12 @@ impl ChaosEnvironment {
         let topology = Topology::parse(&text).context("the field's own topology")?;
         let wan = Rc::new(Wan::start(&topology, seed)?);
         let kinds = storm::OF_PEERS.to_vec();
-        Ok(ChaosEnvironment { wan, disks: Disks::default(), guarantee, within, kinds })
+        Ok(ChaosEnvironment { wan, disks: Disks::default(), guarantee, within, kinds, older: None })
+    }
+
+    /// Some members are run by an older program, until they are upgraded.
+    pub(super) fn with_older(self, older: Option<OlderProgram>) -> Self {
+        ChaosEnvironment { older: older.map(Rc::new), ..self }
     }
 
     /// What can go wrong, and how often of all.
@@ -115,11 +122,21 @@ impl ChaosTarget for ChaosEnvironment {
     }
 
     fn address(&self, member: MemberId) -> Option<SocketAddr> {
-        self.come_and_go().then(|| address(&self.wan, member)).flatten()
+        // An older program knows nothing of members that come and go.
+        let is_there = self.come_and_go() && self.older.is_none();
+        is_there.then(|| address(&self.wan, member)).flatten()
     }
 
     fn lose_disk(&self, member: MemberId) -> anyhow::Result<()> {
         self.disks.borrow()[&member].clear(&[CONFIGURATION, CERTIFICATES])
+    }
+
+    fn older(&self) -> Vec<MemberId> {
+        self.older.iter().flat_map(|older| older.members()).collect()
+    }
+
+    fn upgrade(&self, member: MemberId) {
+        self.older.iter().for_each(|older| older.upgrade(member));
     }
 
     fn inflict(&self, fault: &Strike, member: MemberId) -> anyhow::Result<String> {
@@ -192,6 +209,7 @@ struct FieldGroup {
     directory: PathBuf,
     wan: Rc<Wan>,
     disks: Disks,
+    older: Option<Rc<OlderProgram>>,
 }
 
 impl FieldGroup {
@@ -203,6 +221,7 @@ impl FieldGroup {
             directory: directory.to_owned(),
             wan: field.wan.clone(),
             disks: field.disks.clone(),
+            older: field.older.clone(),
         };
         let tables = init::tables(&election(field.guarantee, TIMEOUT));
         // Who is added has the same file as all: whom it names, it asks to be let in.
@@ -247,7 +266,8 @@ impl FieldGroup {
 impl Members for FieldGroup {
     fn command(&self, member: MemberId, start: Start) -> Command {
         let configuration = self.home(member).join(CONFIGURATION);
-        member_command(&self.program, &["actor"], &configuration, start)
+        let older = self.older.as_ref().and_then(|older| older.of(member));
+        member_command(older.as_deref().unwrap_or(&self.program), &["actor"], &configuration, start)
     }
 
     fn place(&self, member: MemberId) -> Vec<OsString> {

@@ -35,6 +35,14 @@ pub(super) trait ChaosTarget: EngineUnderTest {
         anyhow::bail!("{member} has no disk here")
     }
 
+    /// Members that an older program runs.
+    fn older(&self) -> Vec<MemberId> {
+        Vec::new()
+    }
+
+    /// Has this program run a member, from its next start on.
+    fn upgrade(&self, _member: MemberId) {}
+
     /// Everything is as it should be, but for processes of members.
     fn heal(&self) -> anyhow::Result<()>;
 

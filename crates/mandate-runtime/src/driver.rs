@@ -18,7 +18,7 @@ use std::time::Duration;
 use mandate_proto::election::{Elector, Figures, Lease, NoTransfer};
 use mandate_proto::machine::{Effects, Machine};
 use mandate_proto::pole::installation::NoChange;
-use mandate_proto::pole::member::Request;
+use mandate_proto::pole::member::LeaderRequest;
 use mandate_proto::time::Instant;
 use mandate_proto::value::{NoPublish, Value};
 use tokio::sync::oneshot;
@@ -231,7 +231,7 @@ where
                 done.map(|done| done.send(()));
             }
             Command::ResignFrom { term, done } => {
-                if let Some(input) = M::serve(term, Request::Resign) {
+                if let Some(input) = M::serve(term, LeaderRequest::Resign) {
                     self.driven.handle(input);
                     self.carry_out().await?;
                 }
@@ -240,9 +240,8 @@ where
             Command::Transfer { to, of, done } => {
                 self.driven.side.refusal();
                 let input = match of {
-                    Some(term) => {
-                        M::serve(term, Request::Transfer { to }).ok_or(NoTransfer::Unsupported)
-                    }
+                    Some(term) => M::serve(term, LeaderRequest::Transfer { to })
+                        .ok_or(NoTransfer::Unsupported),
                     None => M::transfer(to),
                 };
                 match input {
@@ -259,9 +258,8 @@ where
             }
             Command::Change { change, of, done } => {
                 let input = match of {
-                    Some(term) => {
-                        M::serve(term, Request::Change(change.clone())).ok_or(NoChange::Unsupported)
-                    }
+                    Some(term) => M::serve(term, LeaderRequest::Change(change.clone()))
+                        .ok_or(NoChange::Unsupported),
                     None => M::change(change.clone()),
                 };
                 if let Some(input) = self.driven.side.begin_change(change, input, done) {

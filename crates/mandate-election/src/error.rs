@@ -5,7 +5,7 @@ use std::path::Path;
 
 use mandate_proto::identity::MemberId;
 use mandate_proto::value::{InvalidValue, NoPublish};
-use mandate_runtime::RequestError;
+use mandate_runtime::LeaderRequestError;
 
 use crate::roles::UnknownRole;
 
@@ -65,7 +65,7 @@ pub enum Error {
     NotPublished(#[from] NoPublish),
     /// What the leader was asked for was not done, or may have been: its kind says which.
     #[error(transparent)]
-    Request(#[from] RequestError),
+    Request(#[from] LeaderRequestError),
     /// A leader that was to be removed leads no more, and is a member still.
     #[error("{member} led and has handed leadership over to {to}, but is a member still: {error}")]
     HandedOver {

@@ -78,8 +78,8 @@ pub use mandate_proto::score::Score;
 pub use mandate_proto::value::{InvalidValue, MAX_VALUE_BYTES, NoPublish, Value};
 pub use mandate_runtime::event::Record;
 pub use mandate_runtime::{
-    ChangeError, Election, ElectionState, Event, LeadError, Loan, Mandate, Observer, RequestError,
-    Start, Status,
+    ChangeError, Election, ElectionState, Event, LeadError, LeaderRequestError, Loan, Mandate,
+    Observer, Start, Status,
 };
 
 #[cfg(all(doctest, feature = "peer", feature = "sqlite", feature = "kafka"))]

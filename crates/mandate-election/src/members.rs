@@ -12,8 +12,8 @@ use std::time::Duration;
 use mandate_proto::election::NoTransfer;
 use mandate_proto::identity::MemberId;
 use mandate_proto::pole::installation::{Contact, MemberChange, NoChange, Roster, RosterId};
-use mandate_proto::pole::member::Request;
-use mandate_runtime::{ChangeError, ElectionState, RequestError};
+use mandate_proto::pole::member::LeaderRequest;
+use mandate_runtime::{ChangeError, ElectionState, LeaderRequestError};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::error::Error;
@@ -93,27 +93,27 @@ impl Member {
     pub async fn change(&self, change: MemberChange) -> Result<RosterId, Error> {
         self.check(&change)?;
         // It is answered with a list.
-        Ok(self.request(Request::Change(change)).await?.unwrap_or(RosterId::NONE))
+        Ok(self.request(LeaderRequest::Change(change)).await?.unwrap_or(RosterId::NONE))
     }
 
     /// Has the leader, whichever member that is, give leadership up. ([`Election::resign`](mandate_runtime::Election::resign) is this member's.)
     pub async fn resign_leader(&self) -> Result<(), Error> {
-        self.request(Request::Resign).await?;
+        self.request(LeaderRequest::Resign).await?;
         Ok(())
     }
 
     /// Has the leader, whichever member that is, hand leadership over.
     pub async fn transfer_leader(&self, to: MemberId) -> Result<(), Error> {
-        self.request(Request::Transfer { to }).await?;
+        self.request(LeaderRequest::Transfer { to }).await?;
         Ok(())
     }
 
     /// Asks the leader, and waits a while for one: there is none while one election follows another, or this member changes its part.
-    async fn request(&self, request: Request) -> Result<Option<RosterId>, Error> {
+    async fn request(&self, request: LeaderRequest) -> Result<Option<RosterId>, Error> {
         let until = Instant::now() + LEADERLESS;
         loop {
             match self.election().request(request.clone()).await {
-                Err(RequestError::NoLeader) if Instant::now() < until => sleep(PAUSE).await,
+                Err(LeaderRequestError::NoLeader) if Instant::now() < until => sleep(PAUSE).await,
                 done => return Ok(done?),
             }
         }
@@ -128,13 +128,13 @@ impl Member {
         for to in others {
             match self.transfer_leader(to).await {
                 Ok(()) => return Ok(to),
-                Err(Error::Request(RequestError::NoTransfer(
+                Err(Error::Request(LeaderRequestError::NoTransfer(
                     NoTransfer::NoAnswer | NoTransfer::NoVote | NoTransfer::NotAMember,
                 ))) => {}
                 Err(error) => return Err(error),
             }
         }
-        Err(RequestError::NoTransfer(NoTransfer::NoAnswer).into())
+        Err(LeaderRequestError::NoTransfer(NoTransfer::NoAnswer).into())
     }
 
     /// Makes a change as soon as another leads than `former`.
@@ -192,15 +192,17 @@ impl Member {
     }
 }
 
-fn refused(reason: NoChange) -> RequestError {
-    RequestError::Change(ChangeError::Refused(reason))
+fn refused(reason: NoChange) -> LeaderRequestError {
+    LeaderRequestError::Change(ChangeError::Refused(reason))
 }
 
 /// Whether another attempt a moment later may succeed, and cannot do twice what the first did.
-fn passes(error: RequestError) -> bool {
+fn passes(error: LeaderRequestError) -> bool {
     let (leads, under_way) = (refused(NoChange::Leads), refused(NoChange::UnderWay));
-    let is_early =
-        matches!(error, RequestError::NoLeader | RequestError::NotInTerm | RequestError::Busy);
+    let is_early = matches!(
+        error,
+        LeaderRequestError::NoLeader | LeaderRequestError::NotInTerm | LeaderRequestError::Busy
+    );
     is_early || error == leads || error == under_way || error == refused(NoChange::NoQuorum)
 }
 

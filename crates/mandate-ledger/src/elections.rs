@@ -19,7 +19,7 @@ use mandate_proto::time::Instant;
 use mandate_proto::value::{NoPublish, Value};
 use mandate_runtime::clock::Clock;
 use mandate_runtime::engine_side::{Command, EngineSide};
-use mandate_runtime::{RequestError, Status};
+use mandate_runtime::{LeaderRequestError, Status};
 use tokio::sync::mpsc;
 
 /// An election that is wanted for a partition's role.
@@ -185,7 +185,7 @@ impl Elections {
                 false
             }
             Command::Ask { done, .. } => {
-                let _ = done.send(Err(RequestError::Unsupported));
+                let _ = done.send(Err(LeaderRequestError::Unsupported));
                 false
             }
             // Of members that send each other requests.

@@ -9,7 +9,7 @@ use crate::identity::{MemberId, Term};
 use crate::machine::Machine;
 use crate::oracle::{Measured, NoScore};
 use crate::pole::installation::{MemberChange, NoChange};
-use crate::pole::member::{Answer, Request, RequestId};
+use crate::pole::member::{LeaderAnswer, LeaderRequest, LeaderRequestId};
 use crate::score::Score;
 use crate::time::Instant;
 use crate::value::{NoPublish, Value};
@@ -169,17 +169,17 @@ pub trait Elector: Machine {
     }
 
     /// Asks the leader, which may be another member, for something; `None` if this protocol has no messages for that.
-    fn ask(_number: u64, _request: Request) -> Option<Self::Input> {
+    fn ask(_number: u64, _request: LeaderRequest) -> Option<Self::Input> {
         None
     }
 
     /// Carries out what is meant for one term, if it is the one that is held; `None` if this protocol does not compare terms.
-    fn serve(_term: Term, _request: Request) -> Option<Self::Input> {
+    fn serve(_term: Term, _request: LeaderRequest) -> Option<Self::Input> {
         None
     }
 
     /// Answers what a member has asked for.
-    fn answer(_id: RequestId, _answer: Answer) -> Option<Self::Input> {
+    fn answer(_id: LeaderRequestId, _answer: LeaderAnswer) -> Option<Self::Input> {
         None
     }
 

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use crate::neli;
 use crate::nfd_l;
 use crate::pole::installation::{self, Entry, MAX_ADDRESS, MAX_MEMBERS, MAX_NAME, MemberChange};
-use crate::pole::member::{self, Handover, Request};
+use crate::pole::member::{self, Handover, LeaderRequest};
 use crate::value::MAX_VALUE_BYTES;
 
 mod version_4;
@@ -78,7 +78,8 @@ impl Wire for member::Message {
                 let fits = |entry: &Entry| entry.contact.fits();
                 roster.entries().len() <= MAX_MEMBERS && roster.entries().iter().all(fits)
             }
-            member::Message::Request { request: Request::Change(change), .. } => match change {
+            member::Message::Request { request: LeaderRequest::Change(change), .. } => match change
+            {
                 MemberChange::Add { contact, .. } | MemberChange::Observe { contact, .. } => {
                     contact.fits()
                 }

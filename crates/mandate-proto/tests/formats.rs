@@ -15,7 +15,7 @@ use mandate_proto::pole::installation::{
     self, ClaimId, ConfigId, Contact, Entry, Freed, MemberChange, Membership, NoChange, Promised,
     Roster, RosterId, WhyNoVote,
 };
-use mandate_proto::pole::member::{Answer, Handover, Message, Request};
+use mandate_proto::pole::member::{Handover, LeaderAnswer, LeaderRequest, Message};
 use mandate_proto::pole::selection::{self, Proposal};
 use mandate_proto::score::Score;
 use mandate_proto::value::Value;
@@ -186,22 +186,22 @@ fn of_requests() -> impl Iterator<Item = (&'static str, Message)> {
     let (member, to, replaces) = (MemberId::new(9), OTHER, Some(OTHER));
     let add = MemberChange::Add { member, contact: contact.clone(), replaces };
     let requests = [
-        ("request-resign", Request::Resign),
-        ("request-transfer", Request::Transfer { to }),
-        ("request-add", Request::Change(add)),
-        ("request-observe", Request::Change(MemberChange::Observe { member, contact })),
-        ("request-promote", Request::Change(MemberChange::Promote { member })),
-        ("request-remove", Request::Change(MemberChange::Remove { member })),
+        ("request-resign", LeaderRequest::Resign),
+        ("request-transfer", LeaderRequest::Transfer { to }),
+        ("request-add", LeaderRequest::Change(add)),
+        ("request-observe", LeaderRequest::Change(MemberChange::Observe { member, contact })),
+        ("request-promote", LeaderRequest::Change(MemberChange::Promote { member })),
+        ("request-remove", LeaderRequest::Change(MemberChange::Remove { member })),
     ];
     let list = RosterId { term: TERM, version: 2 };
     let answers = [
-        ("answer-done", Answer::Done),
-        ("answer-changed", Answer::Changed(list)),
-        ("answer-not-in-term", Answer::NotInTerm),
-        ("answer-busy", Answer::Busy),
-        ("answer-no-transfer", Answer::NoTransfer(NoTransfer::NoVote)),
-        ("answer-no-change", Answer::NoChange(NoChange::TooOld { member, speaks: 4 })),
-        ("answer-unknown", Answer::Unknown),
+        ("answer-done", LeaderAnswer::Done),
+        ("answer-changed", LeaderAnswer::Changed(list)),
+        ("answer-not-in-term", LeaderAnswer::NotInTerm),
+        ("answer-busy", LeaderAnswer::Busy),
+        ("answer-no-transfer", LeaderAnswer::NoTransfer(NoTransfer::NoVote)),
+        ("answer-no-change", LeaderAnswer::NoChange(NoChange::TooOld { member, speaks: 4 })),
+        ("answer-unknown", LeaderAnswer::Unknown),
     ];
     let request =
         |(name, request)| (name, Message::Request { number: 7, life: LIFE, term: TERM, request });

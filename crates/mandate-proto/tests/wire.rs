@@ -15,7 +15,7 @@ use mandate_proto::pole::installation::{
     MemberChange, Membership, NoChange, PeerGuarantee, Promised, Roster, RosterId, WhyNoVote,
 };
 use mandate_proto::pole::member::{
-    Answer, Config, Effect, Handover, Input, Member, Message, Moves, Request,
+    Config, Effect, Handover, Input, LeaderAnswer, LeaderRequest, Member, Message, Moves,
 };
 use mandate_proto::pole::selection::{self, Proposal};
 use mandate_proto::score::Score;
@@ -216,7 +216,7 @@ fn no_vote() -> impl Strategy<Value = Option<WhyNoVote>> {
     prop::option::of(prop::sample::select(why.to_vec()))
 }
 
-fn request() -> impl Strategy<Value = Request> {
+fn request() -> impl Strategy<Value = LeaderRequest> {
     let contact =
         ("[a-z]{0,63}", "[a-z0-9.:]{0,128}").prop_map(|(name, address)| Contact { name, address });
     let add = (member(), contact.clone(), prop::option::of(member()))
@@ -230,20 +230,20 @@ fn request() -> impl Strategy<Value = Request> {
         member().prop_map(|member| MemberChange::Remove { member }),
     ];
     prop_oneof![
-        Just(Request::Resign),
-        member().prop_map(|to| Request::Transfer { to }),
-        change.prop_map(Request::Change),
+        Just(LeaderRequest::Resign),
+        member().prop_map(|to| LeaderRequest::Transfer { to }),
+        change.prop_map(LeaderRequest::Change),
     ]
 }
 
-fn answer() -> impl Strategy<Value = Answer> {
+fn answer() -> impl Strategy<Value = LeaderAnswer> {
     let list = (term(), number()).prop_map(|(term, version)| RosterId { term, version });
     prop_oneof![
-        Just(Answer::Done),
-        Just(Answer::Busy),
-        list.prop_map(Answer::Changed),
-        Just(Answer::NoTransfer(NoTransfer::NoVote)),
-        Just(Answer::NoChange(NoChange::Leads)),
+        Just(LeaderAnswer::Done),
+        Just(LeaderAnswer::Busy),
+        list.prop_map(LeaderAnswer::Changed),
+        Just(LeaderAnswer::NoTransfer(NoTransfer::NoVote)),
+        Just(LeaderAnswer::NoChange(NoChange::Leads)),
     ]
 }
 

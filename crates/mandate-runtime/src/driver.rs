@@ -19,7 +19,7 @@ use mandate_proto::election::{Elector, Figures, Lease, NoTransfer};
 use mandate_proto::identity::Term;
 use mandate_proto::machine::{Effects, Machine};
 use mandate_proto::pole::installation::NoChange;
-use mandate_proto::pole::member::Request;
+use mandate_proto::pole::member::LeaderRequest;
 use mandate_proto::time::Instant;
 use mandate_proto::value::{NoPublish, Value};
 use tokio::sync::oneshot;
@@ -232,7 +232,7 @@ where
                 done.map(|done| done.send(()));
             }
             Command::ResignFrom { term, done } => {
-                let input = M::serve(term, Request::Resign);
+                let input = M::serve(term, LeaderRequest::Resign);
                 if let Some(input) = input.or_else(|| self.leads_in(term).then(M::resign)) {
                     self.driven.handle(input);
                     self.carry_out().await?;
@@ -242,7 +242,7 @@ where
             Command::Transfer { to, of, done } => {
                 self.driven.side.refusal();
                 let input = match of {
-                    Some(term) => match M::serve(term, Request::Transfer { to }) {
+                    Some(term) => match M::serve(term, LeaderRequest::Transfer { to }) {
                         Some(input) => Ok(input),
                         None if self.leads_in(term) => M::transfer(to),
                         None => Err(NoTransfer::NotLeading),
@@ -263,9 +263,8 @@ where
             }
             Command::Change { change, of, done } => {
                 let input = match of {
-                    Some(term) => {
-                        M::serve(term, Request::Change(change.clone())).ok_or(NoChange::Unsupported)
-                    }
+                    Some(term) => M::serve(term, LeaderRequest::Change(change.clone()))
+                        .ok_or(NoChange::Unsupported),
                     None => M::change(change.clone()),
                 };
                 if let Some(input) = self.driven.side.begin_change(change, input, done) {

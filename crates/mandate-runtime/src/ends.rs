@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mandate_proto::election::{Figures, NoTransfer};
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::pole::installation::{MemberChange, Roster};
-use mandate_proto::pole::member::{Answer, Request, RequestId};
+use mandate_proto::pole::member::{LeaderAnswer, LeaderRequest, LeaderRequestId};
 use mandate_proto::value::{NoPublish, Value};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
@@ -17,7 +17,7 @@ use crate::disk::Disk;
 use crate::election::{ChangeError, ElectionState, Status};
 use crate::event::{Event, Record};
 use crate::mandate::Mandate;
-use crate::requests::{GateCell, RequestError};
+use crate::requests::{GateCell, LeaderRequestError};
 
 /// Questions and orders that may wait.
 pub(crate) const QUEUE: usize = 64;
@@ -75,16 +75,16 @@ pub enum Command {
     /// Ask the leader for something, which may be another member.
     Ask {
         /// For what.
-        request: Request,
+        request: LeaderRequest,
         /// Told what came of it.
-        done: oneshot::Sender<Result<Answer, RequestError>>,
+        done: oneshot::Sender<Result<LeaderAnswer, LeaderRequestError>>,
     },
     /// Answer what a member has asked of this one.
     Answer {
         /// Which request.
-        id: RequestId,
+        id: LeaderRequestId,
         /// What came of it.
-        answer: Answer,
+        answer: LeaderAnswer,
     },
     /// What the application knows, from now on.
     Figures(Figures),

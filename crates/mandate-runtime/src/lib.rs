@@ -44,6 +44,6 @@ pub use engine_side::EngineSide;
 pub use event::Event;
 pub use mandate::{Loan, Mandate};
 pub use protocol::Protocol;
-pub use requests::{RequestError, RequestServer};
+pub use requests::{LeaderRequestError, LeaderRequestServer};
 pub use resigner::Resigner;
 pub use start::{Prepared, Setup, Start, StartError};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use mandate_proto::identity::MemberId;
 use mandate_proto::machine::Effect;
 use mandate_proto::pole::installation::{NoVote, RosterId, WhyNoVote};
-use mandate_proto::pole::member::Answer;
+use mandate_proto::pole::member::LeaderAnswer;
 use mandate_proto::time::Instant;
 use mandate_proto::wire;
 use tokio::sync::mpsc;
@@ -94,7 +94,7 @@ impl PeerBackend {
         let id = *id;
         // There is a place for each that the machine lets through.
         if self.wanted.try_send(wanted).is_err()
-            && let Some(input) = M::answer(id, Answer::Busy)
+            && let Some(input) = M::answer(id, LeaderAnswer::Busy)
         {
             driven.handle(input);
         }

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use mandate_proto::election::NoTransfer;
 use mandate_proto::identity::Term;
 use mandate_proto::pole::installation::{NoChange, RosterId};
-use mandate_proto::pole::member::{ANSWERED_WITHIN, Answer, Request, RequestId};
+use mandate_proto::pole::member::{ANSWERED_WITHIN, LeaderAnswer, LeaderRequest, LeaderRequestId};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
@@ -20,7 +20,7 @@ use crate::ends::Command;
 /// Why what the leader was asked for was not done, or may have been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum RequestError {
+pub enum LeaderRequestError {
     /// Nothing was done: whom to ask is not known.
     #[error("this member knows of no leader; try again when there is one")]
     NoLeader,
@@ -52,34 +52,34 @@ pub enum RequestError {
     Unsupported,
 }
 
-impl RequestError {
+impl LeaderRequestError {
     /// Whether what was asked for may have been done.
     pub fn is_unknown(&self) -> bool {
         matches!(
             self,
-            RequestError::Unknown
-                | RequestError::Change(ChangeError::LeadershipLost | ChangeError::Stopped)
+            LeaderRequestError::Unknown
+                | LeaderRequestError::Change(ChangeError::LeadershipLost | ChangeError::Stopped)
         )
     }
 }
 
 /// What an answer comes to: the number of the list, if the members were changed.
-fn outcome(answer: Answer) -> Result<Option<RosterId>, RequestError> {
+fn outcome(answer: LeaderAnswer) -> Result<Option<RosterId>, LeaderRequestError> {
     match answer {
-        Answer::Done => Ok(None),
-        Answer::Changed(list) => Ok(Some(list)),
-        Answer::NotInTerm => Err(RequestError::NotInTerm),
-        Answer::Busy => Err(RequestError::Busy),
-        Answer::NoTransfer(reason) => Err(reason.into()),
-        Answer::NoChange(reason) => Err(ChangeError::Refused(reason).into()),
-        Answer::Unknown => Err(RequestError::Unknown),
-        Answer::NoLeader => Err(RequestError::NoLeader),
-        Answer::TooOld => Err(RequestError::TooOld),
+        LeaderAnswer::Done => Ok(None),
+        LeaderAnswer::Changed(list) => Ok(Some(list)),
+        LeaderAnswer::NotInTerm => Err(LeaderRequestError::NotInTerm),
+        LeaderAnswer::Busy => Err(LeaderRequestError::Busy),
+        LeaderAnswer::NoTransfer(reason) => Err(reason.into()),
+        LeaderAnswer::NoChange(reason) => Err(ChangeError::Refused(reason).into()),
+        LeaderAnswer::Unknown => Err(LeaderRequestError::Unknown),
+        LeaderAnswer::NoLeader => Err(LeaderRequestError::NoLeader),
+        LeaderAnswer::TooOld => Err(LeaderRequestError::TooOld),
     }
 }
 
 /// Who waits for an answer; an error says why none comes.
-pub(crate) type Done = oneshot::Sender<Result<Answer, RequestError>>;
+pub(crate) type Done = oneshot::Sender<Result<LeaderAnswer, LeaderRequestError>>;
 
 /// Who waits for answers.
 #[derive(Debug, Default)]
@@ -100,11 +100,11 @@ impl Asked {
     /// Nobody will answer.
     pub(crate) fn refuse(&mut self, number: u64) {
         if let Some(done) = self.waiting.remove(&number) {
-            let _ = done.send(Err(RequestError::Unsupported));
+            let _ = done.send(Err(LeaderRequestError::Unsupported));
         }
     }
 
-    pub(crate) fn answered(&mut self, number: u64, answer: Answer) {
+    pub(crate) fn answered(&mut self, number: u64, answer: LeaderAnswer) {
         if let Some(done) = self.waiting.remove(&number) {
             let _ = done.send(Ok(answer));
         }
@@ -117,15 +117,15 @@ pub(crate) enum RequestEvent {
     /// This member, which leads, is asked.
     Asked(Wanted),
     /// This member has an answer.
-    Answered { number: u64, answer: Answer },
+    Answered { number: u64, answer: LeaderAnswer },
 }
 
 /// What a member asks of this one, which leads.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
-    pub(crate) id: RequestId,
+    pub(crate) id: LeaderRequestId,
     pub(crate) term: Term,
-    pub(crate) request: Request,
+    pub(crate) request: LeaderRequest,
 }
 
 /// Awaited before leadership is given up because it was asked for; what it returns is dropped after that.
@@ -161,34 +161,34 @@ pub(crate) async fn serve(
 }
 
 async fn carry_out(
-    (term, request): (Term, Request),
+    (term, request): (Term, LeaderRequest),
     commands: &mpsc::WeakSender<Command>,
     gate: &GateCell,
-) -> Answer {
+) -> LeaderAnswer {
     let of = Some(term);
     match request {
-        Request::Resign => {
+        LeaderRequest::Resign => {
             let _open = gate.opened().await;
             match ordered(commands, |done| Command::ResignFrom { term, done }).await {
-                Some(()) => Answer::Done,
-                None => Answer::Unknown,
+                Some(()) => LeaderAnswer::Done,
+                None => LeaderAnswer::Unknown,
             }
         }
-        Request::Transfer { to } => {
+        LeaderRequest::Transfer { to } => {
             let _open = gate.opened().await;
             match ordered(commands, |done| Command::Transfer { to, of, done }).await {
-                Some(Ok(())) => Answer::Done,
-                Some(Err(NoTransfer::NotLeading)) => Answer::NotInTerm,
-                Some(Err(reason)) => Answer::NoTransfer(reason),
-                None => Answer::Unknown,
+                Some(Ok(())) => LeaderAnswer::Done,
+                Some(Err(NoTransfer::NotLeading)) => LeaderAnswer::NotInTerm,
+                Some(Err(reason)) => LeaderAnswer::NoTransfer(reason),
+                None => LeaderAnswer::Unknown,
             }
         }
-        Request::Change(change) => {
+        LeaderRequest::Change(change) => {
             match ordered(commands, |done| Command::Change { change, of, done }).await {
-                Some(Ok(list)) => Answer::Changed(list.id()),
-                Some(Err(ChangeError::Refused(NoChange::NotLeading))) => Answer::NotInTerm,
-                Some(Err(ChangeError::Refused(reason))) => Answer::NoChange(reason),
-                Some(Err(_)) | None => Answer::Unknown,
+                Some(Ok(list)) => LeaderAnswer::Changed(list.id()),
+                Some(Err(ChangeError::Refused(NoChange::NotLeading))) => LeaderAnswer::NotInTerm,
+                Some(Err(ChangeError::Refused(reason))) => LeaderAnswer::NoChange(reason),
+                Some(Err(_)) | None => LeaderAnswer::Unknown,
             }
         }
     }
@@ -219,34 +219,37 @@ impl GateCell {
 /// Carries out what is asked of this member by a way that its engine has for it, such as a row of a database. It does not keep the member
 /// running.
 #[derive(Clone, Debug)]
-pub struct RequestServer {
+pub struct LeaderRequestServer {
     commands: mpsc::WeakSender<Command>,
     gate: GateCell,
 }
 
-impl RequestServer {
+impl LeaderRequestServer {
     /// Does that in this term or not at all, once the application's [gate](Election::set_gate) is open.
     pub async fn serve(
         &self,
         term: Term,
-        request: Request,
-    ) -> Result<Option<RosterId>, RequestError> {
+        request: LeaderRequest,
+    ) -> Result<Option<RosterId>, LeaderRequestError> {
         outcome(carry_out((term, request), &self.commands, &self.gate).await)
     }
 }
 
 impl Election {
     /// What carries out requests that reach this member by a way of its engine's own.
-    pub fn request_server(&self) -> RequestServer {
+    pub fn request_server(&self) -> LeaderRequestServer {
         let (commands, gate) = (self.end.commands.downgrade(), self.end.gate.clone());
-        RequestServer { commands, gate }
+        LeaderRequestServer { commands, gate }
     }
 
     /// Asks the leader for something, whichever member that is: this one sends it on to the leader that it follows. It is carried out in
     /// that leader's present term or not at all, however late it arrives. Returns the number of the new list if the members were
     /// changed; a quorum has it on disk then. Answered within 13 s; if no answer comes by then, it may have been done all the same
-    /// ([`RequestError::Unknown`]).
-    pub async fn request(&self, request: Request) -> Result<Option<RosterId>, RequestError> {
+    /// ([`LeaderRequestError::Unknown`]).
+    pub async fn request(
+        &self,
+        request: LeaderRequest,
+    ) -> Result<Option<RosterId>, LeaderRequestError> {
         let (done, told) = oneshot::channel();
         let answered = async {
             self.end.commands.send(Command::Ask { request, done }).await.ok()?;
@@ -257,7 +260,7 @@ impl Election {
         match timeout(patience, answered).await {
             Ok(Some(Ok(answer))) => outcome(answer),
             Ok(Some(Err(error))) => Err(error),
-            Ok(None) | Err(_) => Err(RequestError::Unknown),
+            Ok(None) | Err(_) => Err(LeaderRequestError::Unknown),
         }
     }
 

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use mandate_proto::identity::Term;
-use mandate_proto::pole::member::Request;
+use mandate_proto::pole::member::LeaderRequest;
 use mandate_proto::registers::{
     self, Effect, Input, Member, Part, Statement, StatementId, StatementOutcome, StayId,
 };
 use mandate_proto::time::Instant;
 use mandate_runtime::driver::{Backend, Carried, Driven, LAST_WORDS};
-use mandate_runtime::{Event, RequestServer, Status};
+use mandate_runtime::{Event, LeaderRequestServer, Status};
 use tokio::sync::{broadcast, mpsc, watch};
 
 use crate::database::Database;
@@ -50,7 +50,7 @@ pub(crate) struct SqlBackend {
 
 /// What operators ask of this member, when it leads, by a line in its row.
 struct Requests {
-    server: RequestServer,
+    server: LeaderRequestServer,
     /// The last that the row had.
     found: Option<RowRequest>,
     /// The last that was begun.
@@ -67,8 +67,8 @@ impl Requests {
         self.begun = Some(request);
         let server = self.server.clone();
         let wish = match request.to {
-            Some(to) => Request::Transfer { to },
-            None => Request::Resign,
+            Some(to) => LeaderRequest::Transfer { to },
+            None => LeaderRequest::Resign,
         };
         tracing::info!(%term, request = ?wish, "an operator asks for it by the row of the database");
         tokio::spawn(async move {
@@ -213,7 +213,11 @@ impl Backend<Member> for SqlBackend {
 }
 
 impl SqlBackend {
-    pub(crate) fn new(database: &Database, contender: Contender, server: RequestServer) -> Self {
+    pub(crate) fn new(
+        database: &Database,
+        contender: Contender,
+        server: LeaderRequestServer,
+    ) -> Self {
         SqlBackend {
             database: database.clone(),
             contender,

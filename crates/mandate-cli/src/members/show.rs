@@ -4,7 +4,7 @@ use crate::node::document::PeerDocument;
 use crate::output::{self, Format};
 
 /// What is said of a group that has no list.
-const NO_LIST: &str = "this group has no list of members: on a database and on Kafka whoever takes part is one, and with guarantee = \
+const NO_LIST: &str = "this group has no list of members: on a database and on Kafka each process that takes part is one, and with guarantee = \
     \"overlap\" the configuration files say who they are";
 
 pub(super) fn list(members: &[PeerDocument], format: Format) -> anyhow::Result<()> {

@@ -394,7 +394,7 @@ pub(super) fn stopped() -> Response {
 }
 
 impl Node {
-    /// Whether this member can ask the leader for something, whoever that is.
+    /// Whether this member can ask the leader for something, which may be another.
     pub(super) fn reaches_leader(&self) -> bool {
         self.member.peer().is_some() && self.about.has_terms
     }

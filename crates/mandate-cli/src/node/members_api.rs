@@ -15,7 +15,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use mandate::{
-    ChangeError, Contact, Error, MemberChange, MemberId, NoChange, RequestError, RosterId,
+    ChangeError, Contact, Error, LeaderRequestError, MemberChange, MemberId, NoChange, RosterId,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
@@ -196,7 +196,7 @@ pub(super) fn refused(node: &Node, member: MemberId, error: &Error) -> Response 
             (code, error.to_string())
         }
         Error::Request(error) if error.is_unknown() => return unknown(error),
-        Error::Request(RequestError::Change(ChangeError::Refused(reason))) => {
+        Error::Request(LeaderRequestError::Change(ChangeError::Refused(reason))) => {
             let code = match reason {
                 NoChange::TooLong => StatusCode::UNPROCESSABLE_ENTITY,
                 _ => StatusCode::CONFLICT,
@@ -213,10 +213,10 @@ pub(super) fn refused(node: &Node, member: MemberId, error: &Error) -> Response 
 fn because(node: &Node, member: MemberId, reason: NoChange) -> String {
     match reason {
         NoChange::Unsupported if node.member.sql().is_some() => {
-            "on a database there is no list of members: whoever takes part in the election is one".into()
+            "on a database there is no list of members: each process that takes part in the election is one".into()
         }
         NoChange::Unsupported if node.member.kafka().is_some() => {
-            "on Kafka there is no list of members: whoever joins the consumer group is one".into()
+            "on Kafka there is no list of members: each process that joins the consumer group is one".into()
         }
         NoChange::Unsupported => {
             "a group with guarantee = \"overlap\" has no list of members that could be changed while it runs: edit [peers] of \

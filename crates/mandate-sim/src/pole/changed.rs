@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use mandate_proto::election::{State, quorum};
 use mandate_proto::pole::installation::{Contact, MemberChange, Roster, WhyNoVote};
-use mandate_proto::pole::member::{Input, Request};
+use mandate_proto::pole::member::{Input, LeaderRequest};
 use mandate_proto::wire;
 
 use super::scenario::Case;
@@ -51,7 +51,7 @@ impl Run<'_, Case> {
         while !is_done(self) && self.world.now() < began + bound && !self.world.observer.is_done() {
             let change = MemberChange::Observe { member, contact: contact.clone() };
             for asked in [host, leader.unwrap_or(host)] {
-                let request = Request::Change(change.clone());
+                let request = LeaderRequest::Change(change.clone());
                 self.world.tell(asked, Input::Ask { number, request });
             }
             number -= 1;

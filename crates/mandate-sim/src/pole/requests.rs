@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use mandate_proto::identity::Term;
 use mandate_proto::pole::installation::MemberChange;
-use mandate_proto::pole::member::{Answer, Event, Input, Member, Request};
+use mandate_proto::pole::member::{Event, Input, LeaderAnswer, LeaderRequest, Member};
 
 use crate::fault::MemberName;
 use crate::host::member;
@@ -38,9 +38,9 @@ pub(super) fn storm(
         let at = SimTime::ZERO + random.between(Duration::ZERO, lasts);
         let other = member(random.below(size as u64) as usize);
         let request = match random.below(10) {
-            0..=3 => Request::Resign,
-            4 if has_changes => Request::Change(MemberChange::Remove { member: other }),
-            _ => Request::Transfer { to: other },
+            0..=3 => LeaderRequest::Resign,
+            4 if has_changes => LeaderRequest::Change(MemberChange::Remove { member: other }),
+            _ => LeaderRequest::Transfer { to: other },
         };
         let host = random.below(size as u64) as HostIndex;
         (at, Happening::Tell(host, Input::Ask { number, request }))
@@ -55,9 +55,9 @@ pub(super) fn carried_out(event: &Event, is_willing: bool) -> Vec<Input> {
     match is_willing {
         true => vec![
             Input::Serve { term, request: request.clone() },
-            Input::Answer { id, answer: Answer::Done },
+            Input::Answer { id, answer: LeaderAnswer::Done },
         ],
-        false => vec![Input::Answer { id, answer: Answer::Busy }],
+        false => vec![Input::Answer { id, answer: LeaderAnswer::Busy }],
     }
 }
 

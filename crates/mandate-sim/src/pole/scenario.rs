@@ -9,7 +9,7 @@ use mandate_proto::election::{Figures, State};
 use mandate_proto::oracle::{Oracle, Preference};
 use mandate_proto::pole::installation::PeerGuarantee;
 use mandate_proto::pole::member::{
-    ANSWERED_WITHIN, Config, Input, MIN_TIME, Member, Moves, Request,
+    ANSWERED_WITHIN, Config, Input, LeaderRequest, MIN_TIME, Member, Moves,
 };
 use mandate_proto::pole::selection::Rules;
 
@@ -571,7 +571,7 @@ impl Run<'_, Case> {
             return;
         }
         let host = self.case.asking.below(self.case.size as u64) as HostIndex;
-        let (number, request) = (u64::MAX, Request::Transfer { to: member(leader) });
+        let (number, request) = (u64::MAX, LeaderRequest::Transfer { to: member(leader) });
         self.world.tell(host, Input::Ask { number, request });
         // If a message is lost, it says that it does not know.
         let bound = ANSWERED_WITHIN.mul_f64(1.01) + self.step() * 2;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::moves::{Advice, Effect as MoveEffect};
 use super::record::{Handover, Record};
-use super::requests::{Answer, Request, RequestId};
+use super::requests::{LeaderAnswer, LeaderRequest, LeaderRequestId};
 use crate::detector::Beat;
 use crate::detector::configurator::Infeasible;
 use crate::election::{Figures, NoTransfer, State};
@@ -101,7 +101,7 @@ pub enum Message {
         /// In this term or not at all.
         term: Term,
         /// What is asked for.
-        request: Request,
+        request: LeaderRequest,
     },
     /// What came of a request.
     Answer {
@@ -110,7 +110,7 @@ pub enum Message {
         /// Of the request.
         life: Incarnation,
         /// What came of it.
-        answer: Answer,
+        answer: LeaderAnswer,
     },
 }
 
@@ -164,7 +164,7 @@ pub enum Input {
         /// No other request of this incarnation has this number.
         number: u64,
         /// What is asked for.
-        request: Request,
+        request: LeaderRequest,
     },
     /// Do this if this member leads in that term, and nothing otherwise. Answered as [`Input::Resign`], [`Input::Transfer`] and
     /// [`Input::Change`] are.
@@ -172,14 +172,14 @@ pub enum Input {
         /// The term that it is meant for.
         term: Term,
         /// What is to be done.
-        request: Request,
+        request: LeaderRequest,
     },
     /// Answer what was [asked](Event::Asked) of this member.
     Answer {
         /// Which request.
-        id: RequestId,
+        id: LeaderRequestId,
         /// What came of it.
-        answer: Answer,
+        answer: LeaderAnswer,
     },
     /// Use other parameters from now on. Parameters that make no sense (an interval below a millisecond, or
     /// not below `detect`) are ignored.
@@ -297,18 +297,18 @@ pub enum Event {
     /// [`Input::Answer`].
     Asked {
         /// Which request.
-        id: RequestId,
+        id: LeaderRequestId,
         /// The term that it is meant for.
         term: Term,
         /// What is asked for.
-        request: Request,
+        request: LeaderRequest,
     },
     /// What came of a request of this member.
     Answered {
         /// Which one.
         number: u64,
         /// What came of it.
-        answer: Answer,
+        answer: LeaderAnswer,
     },
 }
 

@@ -114,7 +114,9 @@ pub use pings::SAMPLES;
 use record::Draft;
 pub use record::{Handover, Record};
 use requests::Requests;
-pub use requests::{ANSWERED_WITHIN, Answer, MAX_ASKED, MAX_SERVED, Request, RequestId};
+pub use requests::{
+    ANSWERED_WITHIN, LeaderAnswer, LeaderRequest, LeaderRequestId, MAX_ASKED, MAX_SERVED,
+};
 use values::Values;
 
 /// The wait for one that was selected doubles this often at most.
@@ -409,7 +411,7 @@ impl Member {
                 self.value_taken(from, (term, revision, life));
             }
             Message::Request { number, life, term, request } => {
-                let id = RequestId { by: from, life, number };
+                let id = LeaderRequestId { by: from, life, number };
                 self.requested(id, (term, request), now, effects);
             }
             Message::Answer { number, life, answer } => {
@@ -444,15 +446,15 @@ impl Elector for Member {
         Ok(Input::Change(change))
     }
 
-    fn ask(number: u64, request: Request) -> Option<Input> {
+    fn ask(number: u64, request: LeaderRequest) -> Option<Input> {
         Some(Input::Ask { number, request })
     }
 
-    fn serve(term: Term, request: Request) -> Option<Input> {
+    fn serve(term: Term, request: LeaderRequest) -> Option<Input> {
         Some(Input::Serve { term, request })
     }
 
-    fn answer(id: RequestId, answer: Answer) -> Option<Input> {
+    fn answer(id: LeaderRequestId, answer: LeaderAnswer) -> Option<Input> {
         Some(Input::Answer { id, answer })
     }
 

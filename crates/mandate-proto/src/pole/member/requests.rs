@@ -6,7 +6,7 @@
 //! harmless to ask twice, too: the second resignation from a term finds it over.
 //!
 //! Nothing is repeated. Who has asked gets one answer: the leader's, or after [`ANSWERED_WITHIN`] that there was none
-//! ([`Answer::Unknown`]); then it is not known whether it was done. The leader's application decides when a request is
+//! ([`LeaderAnswer::Unknown`]); then it is not known whether it was done. The leader's application decides when a request is
 //! carried out ([`Event::Asked`], [`Input::Serve`]) and what is answered ([`Input::Answer`]).
 //!
 //! Rejected: requests that the asking member repeats until it hears an answer, also of the next leader. They would end the term of a leader
@@ -40,7 +40,7 @@ pub const MAX_SERVED: usize = 8;
 
 /// What a leader is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Request {
+pub enum LeaderRequest {
     /// Give leadership up, and leave it to the others.
     Resign,
     /// Hand leadership over.
@@ -53,12 +53,12 @@ pub enum Request {
 }
 
 /// What is asked for, in words: `to hand over to p2`.
-impl fmt::Display for Request {
+impl fmt::Display for LeaderRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Request::Resign => write!(f, "to resign"),
-            Request::Transfer { to } => write!(f, "to hand over to {to}"),
-            Request::Change(change) => match change {
+            LeaderRequest::Resign => write!(f, "to resign"),
+            LeaderRequest::Transfer { to } => write!(f, "to hand over to {to}"),
+            LeaderRequest::Change(change) => match change {
                 MemberChange::Add { member, replaces: Some(old), .. } => {
                     write!(f, "to replace {old} by {member}")
                 }
@@ -73,7 +73,7 @@ impl fmt::Display for Request {
 
 /// Names a request: the leader's answer goes back to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RequestId {
+pub struct LeaderRequestId {
     /// Who asks.
     pub by: MemberId,
     /// The incarnation of it that does: the next one does not wait for the answer.
@@ -84,7 +84,7 @@ pub struct RequestId {
 
 /// What came of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
+pub enum LeaderAnswer {
     /// It was done.
     Done,
     /// The members were changed: a quorum has this list on disk.
@@ -111,7 +111,7 @@ pub(super) struct Requests {
     /// Ours, and until when they wait.
     asked: BTreeMap<u64, Instant>,
     /// Those that our application carries out.
-    served: BTreeSet<RequestId>,
+    served: BTreeSet<LeaderRequestId>,
 }
 
 impl Requests {
@@ -126,30 +126,32 @@ impl Member {
     pub(super) fn ask(
         &mut self,
         number: u64,
-        request: Request,
+        request: LeaderRequest,
         now: Instant,
         effects: &mut Effects<Effect>,
     ) {
         let refusal = match self.phase {
-            _ if self.requests.asked.len() >= MAX_ASKED => Answer::Busy,
+            _ if self.requests.asked.len() >= MAX_ASKED => LeaderAnswer::Busy,
             Phase::Leading { term } => {
                 self.requests.asked.insert(number, now + ANSWERED_WITHIN);
                 let (by, life) = (self.config.me, self.incarnation);
                 return self.requested(
-                    RequestId { by, life, number },
+                    LeaderRequestId { by, life, number },
                     (term, request),
                     now,
                     effects,
                 );
             }
-            Phase::Following(ref following) if self.is_too_old(following.leader) => Answer::TooOld,
+            Phase::Following(ref following) if self.is_too_old(following.leader) => {
+                LeaderAnswer::TooOld
+            }
             Phase::Following(ref following) => {
                 let (to, term, life) = (following.leader, following.term, self.incarnation);
                 self.requests.asked.insert(number, now + ANSWERED_WITHIN);
                 let message = Message::Request { number, life, term, request };
                 return effects.push(Effect::Send { to, message });
             }
-            _ => Answer::NoLeader,
+            _ => LeaderAnswer::NoLeader,
         };
         effects.push(Effect::Tell(Event::Answered { number, answer: refusal }));
     }
@@ -163,8 +165,8 @@ impl Member {
     /// We are asked for something, as the leader of that term.
     pub(super) fn requested(
         &mut self,
-        id: RequestId,
-        (term, request): (Term, Request),
+        id: LeaderRequestId,
+        (term, request): (Term, LeaderRequest),
         now: Instant,
         effects: &mut Effects<Effect>,
     ) {
@@ -172,11 +174,13 @@ impl Member {
             return;
         }
         let refusal = match &request {
-            _ if !self.leads_in(term, now) => Some(Answer::NotInTerm),
-            _ if self.requests.served.len() >= MAX_SERVED => Some(Answer::Busy),
+            _ if !self.leads_in(term, now) => Some(LeaderAnswer::NotInTerm),
+            _ if self.requests.served.len() >= MAX_SERVED => Some(LeaderAnswer::Busy),
             // Before anyone's command is ended for it.
-            Request::Transfer { to } => self.may_transfer(*to, now).err().map(Answer::NoTransfer),
-            Request::Resign | Request::Change(_) => None,
+            LeaderRequest::Transfer { to } => {
+                self.may_transfer(*to, now).err().map(LeaderAnswer::NoTransfer)
+            }
+            LeaderRequest::Resign | LeaderRequest::Change(_) => None,
         };
         match refusal {
             Some(answer) => self.send_answer(id, answer, effects),
@@ -191,24 +195,24 @@ impl Member {
     pub(super) fn serve(
         &mut self,
         term: Term,
-        request: Request,
+        request: LeaderRequest,
         now: Instant,
         effects: &mut Effects<Effect>,
     ) {
         let is_meant = self.leads_in(term, now);
         match request {
-            Request::Resign if is_meant => self.resign(now, effects),
+            LeaderRequest::Resign if is_meant => self.resign(now, effects),
             // What was asked for is so.
-            Request::Resign => {}
-            Request::Transfer { to } if is_meant => {
+            LeaderRequest::Resign => {}
+            LeaderRequest::Transfer { to } if is_meant => {
                 self.transfer(to, Handover::Asked, now, effects)
             }
-            Request::Transfer { to } => {
+            LeaderRequest::Transfer { to } => {
                 let reason = NoTransfer::NotLeading;
                 effects.push(Effect::Tell(Event::NoTransfer { to, reason }));
             }
-            Request::Change(change) if is_meant => self.change(change, now, effects),
-            Request::Change(change) => {
+            LeaderRequest::Change(change) if is_meant => self.change(change, now, effects),
+            LeaderRequest::Change(change) => {
                 let reason = NoChange::NotLeading;
                 effects.push(Effect::Tell(Event::NotChanged { change, reason }));
             }
@@ -216,14 +220,24 @@ impl Member {
     }
 
     /// Answers a request, once.
-    pub(super) fn answer(&mut self, id: RequestId, answer: Answer, effects: &mut Effects<Effect>) {
+    pub(super) fn answer(
+        &mut self,
+        id: LeaderRequestId,
+        answer: LeaderAnswer,
+        effects: &mut Effects<Effect>,
+    ) {
         if self.requests.served.remove(&id) {
             self.send_answer(id, answer, effects);
         }
     }
 
-    fn send_answer(&mut self, id: RequestId, answer: Answer, effects: &mut Effects<Effect>) {
-        let RequestId { by, life, number } = id;
+    fn send_answer(
+        &mut self,
+        id: LeaderRequestId,
+        answer: LeaderAnswer,
+        effects: &mut Effects<Effect>,
+    ) {
+        let LeaderRequestId { by, life, number } = id;
         if by == self.config.me {
             return self.answered(life, number, answer, effects);
         }
@@ -235,7 +249,7 @@ impl Member {
         &mut self,
         life: Incarnation,
         number: u64,
-        answer: Answer,
+        answer: LeaderAnswer,
         effects: &mut Effects<Effect>,
     ) {
         if life == self.incarnation && self.requests.asked.remove(&number).is_some() {
@@ -248,7 +262,7 @@ impl Member {
         self.requests.asked.retain(|number, until| {
             let waits = *until > now;
             if !waits {
-                let (number, answer) = (*number, Answer::Unknown);
+                let (number, answer) = (*number, LeaderAnswer::Unknown);
                 effects.push(Effect::Tell(Event::Answered { number, answer }));
             }
             waits

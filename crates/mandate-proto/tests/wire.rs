@@ -252,6 +252,7 @@ fn start(guarantee: PeerGuarantee, effects: &mut Effects<Effect>) -> Member {
         is_new: false,
         is_changed: false,
         joins: false,
+        auto: None,
         lifetime: Incarnation::new(3),
     };
     Member::start(config, boot, Instant::ORIGIN, effects)

@@ -78,7 +78,7 @@ impl Town {
     pub(super) fn boot(&mut self, stored: Option<Stored>) -> Boot {
         self.incarnations += 1;
         let lifetime = Incarnation::new(self.incarnations);
-        Boot { stored, is_new: false, is_changed: false, joins: false, lifetime }
+        Boot { stored, is_new: false, is_changed: false, joins: false, auto: None, lifetime }
     }
 
     /// Starts a member again with its disk, if it has one.

@@ -44,7 +44,7 @@ impl Subject {
         let mut effects = Effects::new();
         let stored = stored.map(Into::into);
         let boot =
-            Boot { stored, is_new, is_changed: false, joins: false, lifetime: Incarnation::new(4) };
+            Boot { stored, is_new, is_changed: false, joins: false, auto: None, lifetime: Incarnation::new(4) };
         let member = Member::start(config, boot, at(0), &mut effects);
         Subject { member, now: at(0), effects: effects.drain().collect() }
     }

@@ -61,6 +61,7 @@ pub fn with_flags(text: String) -> String {
         ("`Start::New`", "--new"),
         ("`Start::Lost`", "--lost"),
         ("`Start::Changed`", "--members-changed"),
+        ("`Start::Auto`", "first_start = \"auto\" in its configuration"),
     ];
     flags.into_iter().fold(text, |text, (name, flag)| text.replace(name, flag))
 }

@@ -242,8 +242,7 @@ fn write_change(change: &MemberChange, f: &mut fmt::Formatter<'_>) -> fmt::Resul
 }
 
 fn change(words: &[&str]) -> Option<MemberChange> {
-    let contact =
-        |address: &str| Contact { name: String::new(), address: address.to_owned() };
+    let contact = |address: &str| Contact { name: String::new(), address: address.to_owned() };
     Some(match words {
         ["add", member, address] => MemberChange::Add {
             member: member.parse().ok()?,
@@ -420,7 +419,9 @@ mod tests {
         {
             assert!(line.parse::<ActorReport>().is_err(), "{line}");
         }
-        for line in ["", "transfer", "transfer you", "resign now", "change", "change add p1", "members p1"] {
+        for line in
+            ["", "transfer", "transfer you", "resign now", "change", "change add p1", "members p1"]
+        {
             assert!(line.parse::<Instruction>().is_err(), "{line}");
         }
         let error = "act 1 late".parse::<ActorReport>().unwrap_err().to_string();

@@ -76,7 +76,8 @@ impl FirstStart {
         for _ in 0..random.below(8) {
             let host = random.below(setting.size as u64) as HostIndex;
             let at = SimTime::ZERO + random.between(Duration::ZERO, early);
-            let longest = random.pick(&[setting.interval / 8, setting.interval, setting.detect * 2]);
+            let longest =
+                random.pick(&[setting.interval / 8, setting.interval, setting.detect * 2]);
             let back = at + random.between(Duration::ZERO, longest);
             let disk = if random.chance(0.3) { DiskFate::Lost } else { DiskFate::Kept };
             self.faults.push((at, Fault::Crash(host)));

@@ -109,14 +109,22 @@ impl Group {
 
     /// Starts a member by this command.
     pub(crate) fn start_as(&mut self, id: u32, command_line: &[&str]) {
-        let is_new = !self.directory.path().join(format!("p{id}.state")).exists();
+        let is_new = !self.state(id).exists();
+        let new = is_new.then_some("--new");
+        self.run(id, &command_line.iter().copied().chain(new).collect::<Vec<_>>());
+    }
+
+    /// Where a member keeps its state.
+    pub(crate) fn state(&self, id: u32) -> PathBuf {
+        self.directory.path().join(format!("p{id}.state"))
+    }
+
+    /// Starts a member by this command, with exactly these words.
+    pub(crate) fn run(&mut self, id: u32, command_line: &[&str]) {
         let log = self.directory.path().join(format!("p{id}.log"));
         let log = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
         let mut command = mandate();
         command.args(command_line).arg("--config").arg(self.config(id));
-        if is_new {
-            command.arg("--new");
-        }
         let child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
         self.processes[id as usize - 1] = Some(child);
     }

@@ -49,6 +49,7 @@ MANDATE_LISTEN take the place of `member` and `listen`: with them all members ca
   state = "p1.state"           # what must not be forgotten; beside this file unless absolute
   api = "127.0.0.1:8101"       # for you and your programs, and a page for your browser
   value = "10.0.0.7:8080"      # may be left out: shown with the leader wherever this member leads, up to 4 KiB
+  first_start = "auto"         # may be left out: without a state the member finds out by itself whether it is new, instead of --new
 
   [peers]                      # all others
   p2 = "127.0.0.1:7102"
@@ -131,6 +132,7 @@ struct File {
     listen: Option<SocketAddr>,
     state: Option<PathBuf>,
     value: Option<String>,
+    first_start: Option<String>,
     #[serde(rename = "api")]
     _api: Option<IgnoredAny>,
     #[serde(rename = "api_access")]
@@ -287,6 +289,17 @@ fn on_ledger(_: File, _: &Path) -> Result<Builder, Error> {
     Err(Error::NotBuilt { engine: "Kafka", feature: "kafka" })
 }
 
+/// What a member starts from, unless a human says it.
+#[cfg(feature = "peer")]
+fn start(first_start: Option<&str>) -> anyhow::Result<mandate_runtime::Start> {
+    use mandate_runtime::Start;
+    match first_start {
+        Some("auto") => Ok(Start::Auto),
+        Some("manual") | None => Ok(Start::Stored),
+        Some(other) => anyhow::bail!("first_start is `{other}`, and must be auto or manual"),
+    }
+}
+
 /// What a file says is to be published.
 fn published(text: Option<&str>) -> anyhow::Result<Option<Value>> {
     text.map(|text| Value::new(text).context("value")).transpose()
@@ -358,7 +371,7 @@ impl File {
             peers,
             files,
             protocol,
-            start: mandate_runtime::Start::Stored,
+            start: start(self.first_start.as_deref())?,
         }
         .with_value(value))
     }
@@ -397,6 +410,7 @@ impl File {
         let meaningless = [
             ("listen", self.listen.is_some()),
             ("state", self.state.is_some()),
+            ("first_start", self.first_start.is_some()),
             ("[peers]", !self.peers.is_empty()),
             ("[tls]", self.tls.is_some()),
             ("[detection]", self.detection.is_some()),
@@ -473,6 +487,7 @@ mod tests {
         let Builder::Peer(config) = config else { panic!("no database is named") };
         assert_eq!(config.state, Path::new("/etc/orders/p1.state"));
         assert_eq!(config.protocol.members().len(), 3);
+        assert_eq!(config.start, mandate_runtime::Start::Auto);
         let Protocol::Pole(member) = config.protocol else { panic!("leases are by score") };
         assert!(member.moves().is_some() && member.wanted().is_some());
     }
@@ -582,6 +597,7 @@ mod tests {
             ("\"10ms\"        #", "\"1s\"        #", "least interval"),
             ("latency/10ms", "latency/10", "10ms"),
             ("preference = 1", "preference = 1.5", "a whole number or \"never\""),
+            ("\"auto\" ", "\"new\" ", "first_start is `new`, and must be auto or manual"),
             ("group =", "gruop =", "unknown field `gruop`"),
         ];
         for (from, to, expected) in cases {

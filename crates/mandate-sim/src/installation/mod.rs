@@ -83,8 +83,6 @@ mutants! {
         "a group that starts without a human does not wait for leases of a former life";
     FirstTermLow, "first-term-low", "installation-auto",
         "the terms of a group that starts without a human begin at 1";
-    StaleDisks, "stale-disks", "installation-auto",
-        "a first start counts answers that were given before a disk was lost";
 }
 
 impl Mutant {
@@ -107,7 +105,6 @@ impl Mutant {
             Mutant::UnsureCount => Some(Safeguard::UnsureKnowNothing),
             Mutant::FoundersForgotten => Some(Safeguard::FoundersWritten),
             Mutant::FirstLeaseSkipped => Some(Safeguard::FirstLease),
-            Mutant::StaleDisks => Some(Safeguard::DisksKnown),
             _ => None,
         }
     }
@@ -122,7 +119,10 @@ impl subject::Boot<Stored> {
     ) -> (&'c C, installation::Boot) {
         let config = edited.filter(|_| self.is_edited).unwrap_or(config);
         let subject::Boot { stored, is_new, is_changed, lifetime, .. } = self;
-        (config, installation::Boot { stored, is_new, is_changed, joins: false, auto: None, lifetime })
+        (
+            config,
+            installation::Boot { stored, is_new, is_changed, joins: false, auto: None, lifetime },
+        )
     }
 }
 

@@ -59,7 +59,7 @@ impl Town {
         Town::of(size, PeerGuarantee::Fenced, without)
     }
 
-    fn start(&mut self, me: u32, boot: Boot) {
+    pub(super) fn start(&mut self, me: u32, boot: Boot) {
         let config = Config {
             me: p(me),
             members: if boot.joins { Vec::new() } else { self.seed.clone() },

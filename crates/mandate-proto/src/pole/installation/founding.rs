@@ -51,7 +51,7 @@
 //!
 //! All of this is about the members that the configuration names. An unsure member never starts a group for the first time once it
 //! has heard of a list that a leader made. If the list was changed by hand, while all members were stopped, founders of the old list
-//! mean nothing for the new one: who recovers from such a change forgets them, and who is unsure does not ask for them.
+//! mean nothing for the new one: who recovers from such a change forgets them before it has a vote.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -59,9 +59,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::recovery::Recovery;
-use super::{
-    Effect, Event, Installation, MAX_LEASE, MAX_MEMBERS, Message, Promised, Safeguard, WhyNoVote,
-};
+use super::{Effect, Event, Installation, MAX_LEASE, MAX_MEMBERS, Message, Promised, Safeguard};
 use crate::identity::{Incarnation, MemberId, Term};
 use crate::machine::Effects;
 use crate::time::Instant;
@@ -160,15 +158,11 @@ impl Installation {
             return;
         }
         let Some(recovery) = &mut self.recovery else { return };
-        // Founders of a list that was changed by hand say nothing of the present one.
-        let is_of_this_list = !recovery.is_changed && recovery.why != WhyNoVote::Changed;
-        if is_of_this_list {
-            recovery.learn_founders(&founders);
-        }
-        let ours = self.unsure.filter(|_| is_of_this_list);
+        recovery.learn_founders(&founders);
         let me = self.config.me;
-        let is_ours = |it: &Founder| it.member == me && ours.is_some_and(|ours| ours.first == it.first);
-        if let Some(ours) = ours.filter(|_| founders.iter().any(is_ours)) {
+        let is_named =
+            |ours: &Unsure| founders.contains(&Founder { member: me, first: ours.first });
+        if let Some(ours) = self.unsure.filter(is_named) {
             return self.found((ours.floor, promised.lease, founders), now, effects);
         }
         self.receive_report(from, by, Some(promised), now, effects);

@@ -189,14 +189,20 @@ impl fmt::Display for NoVote {
                 write!(f, "no vote: too many members have lost their disks")
             }
             WhyNoVote::Unsure => {
-                write!(f, "no vote yet: there was no state, so this member is new or has lost its disk; ")?;
+                write!(
+                    f,
+                    "no vote yet: there was no state, so this member is new or has lost its disk; "
+                )?;
                 match ids.is_empty() {
                     true => write!(f, "asking all others once more"),
                     false => write!(f, "waiting for an answer of {ids}"),
                 }
             }
             WhyNoVote::NoState => {
-                write!(f, "no vote: there was no state, and others have voted, so this member has lost its disk; ")?;
+                write!(
+                    f,
+                    "no vote: there was no state, and others have voted, so this member has lost its disk; "
+                )?;
                 match ids.is_empty() {
                     true => write!(f, "and too many others have lost theirs"),
                     false => write!(f, "waiting for what has been promised by {ids}"),

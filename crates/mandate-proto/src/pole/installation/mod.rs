@@ -189,9 +189,7 @@ impl Installation {
             && config.keeps(Safeguard::FirstAnswers);
         let recovery = |why| Some(Recovery::new(why, boot.lifetime, 0, now));
         let recovery = match () {
-            () if unsure.is_some() => {
-                Some(Recovery::of_unsure(boot.lifetime, boot.is_changed, now))
-            }
+            () if unsure.is_some() => recovery(WhyNoVote::Unsure),
             () if boot.is_changed => {
                 Some(Recovery::of_changed((promised, stored.is_some()), boot.lifetime, now))
             }
@@ -819,6 +817,8 @@ impl Machine for Installation {
     }
 }
 
+#[cfg(test)]
+mod automatic;
 #[cfg(test)]
 mod changes;
 #[cfg(test)]

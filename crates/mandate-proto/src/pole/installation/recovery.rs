@@ -76,8 +76,6 @@ pub(super) struct Recovery {
     reports: BTreeMap<MemberId, Option<Promised>>,
     /// The others' incarnations that have no disk either, as far as they have said.
     bereft: BTreeMap<MemberId, Incarnation>,
-    /// Whether the list was changed by hand, and this member is unsure: who founded the group by the old list is nothing to it.
-    pub(super) is_changed: bool,
     /// Of a member that is unsure: those that have said in this round that they have never voted.
     pub(super) fresh: BTreeMap<MemberId, Fresh>,
     /// What names the disks of those that have ever said so.
@@ -101,7 +99,6 @@ impl Recovery {
             has_disk: false,
             reports: BTreeMap::new(),
             bereft: BTreeMap::new(),
-            is_changed: false,
             fresh: BTreeMap::new(),
             disks: BTreeMap::new(),
             is_stale: false,
@@ -118,11 +115,6 @@ impl Recovery {
     ) -> Self {
         let own = Some(own);
         Recovery { own, has_disk, ..Recovery::new(WhyNoVote::Changed, incarnation, 0, now) }
-    }
-
-    /// Of a member that found no state; `is_changed` if the list was changed by hand since.
-    pub(super) fn of_unsure(incarnation: Incarnation, is_changed: bool, now: Instant) -> Self {
-        Recovery { is_changed, ..Recovery::new(WhyNoVote::Unsure, incarnation, 0, now) }
     }
 
     /// What the others are asked.
@@ -271,8 +263,7 @@ impl Installation {
     /// When to ask again, if ever.
     pub(super) fn asks_at(&self) -> Option<Instant> {
         // Who is unsure may be a founder in any group.
-        let is_asking =
-            |it: &&Recovery| it.why == WhyNoVote::Unsure || self.may_recover(it);
+        let is_asking = |it: &&Recovery| it.why == WhyNoVote::Unsure || self.may_recover(it);
         Some(self.recovery.as_ref().filter(is_asking)?.next)
     }
 
@@ -326,12 +317,10 @@ impl Installation {
         let Some(mut recovered) = outcome.filter(|_| self.may_recover(recovery)) else {
             return self.ask(now, effects);
         };
-        self.founders = match why {
-            // They were those of another list.
-            WhyNoVote::Changed => Vec::new(),
-            _ if self.founders.is_empty() => recovery.founders.clone(),
-            _ => core::mem::take(&mut self.founders),
-        };
+        // Our own were those of another list, if that was changed.
+        if why == WhyNoVote::Changed || self.founders.is_empty() {
+            self.founders = recovery.founders.clone();
+        }
         recovered.to = recovered.to.filter(|to| *to != self.config.me);
         // Where nobody has promised anything yet, a new member has not either.
         let is_new = why == WhyNoVote::New;

@@ -181,8 +181,7 @@ struct FieldGroup {
 
 impl FieldGroup {
     fn make(field: &ChaosEnvironment, size: u32, directory: &Path) -> anyhow::Result<Self> {
-        let hosts: Vec<_> =
-            (1..=field.wan.hosts().len() as u32).map(MemberId::new).collect();
+        let hosts: Vec<_> = (1..=field.wan.hosts().len() as u32).map(MemberId::new).collect();
         certs::make_for_a_day(GROUP, directory, &hosts)?;
         let group = FieldGroup {
             program: std::env::current_exe().context("could not find this program")?,

@@ -160,9 +160,8 @@ impl Membership {
         let names: Vec<_> = expected.iter().map(ToString::to_string).collect();
         let what = format!("the leader goes by the voters {}, as was asked for", names.join(" "));
         let mut last = String::new();
-        let looked = group.until(what, |group| {
-            self.look(&expected, began, group, &mut last).transpose()
-        });
+        let looked =
+            group.until(what, |group| self.look(&expected, began, group, &mut last).transpose());
         let violations = match looked {
             Err(GroupError::NotInTime { what, bound, log }) => {
                 let what = format!("{what}; its list says {last}");
@@ -226,7 +225,9 @@ impl Membership {
         group: &mut ProcessGroup,
     ) -> Result<(), GroupError> {
         let is_leaving = listed.replaced.contains(&leader) || self.leaves(leader);
-        if is_leaving && let Some(next) = self.expected().iter().find(|id| listed.voters.contains(*id)) {
+        if is_leaving
+            && let Some(next) = self.expected().iter().find(|id| listed.voters.contains(*id))
+        {
             // Whether it could is seen by who leads then.
             let _ = group.order(leader, Instruction::Transfer(*next))?;
             return Ok(());

@@ -88,8 +88,7 @@ impl Report {
         took: Duration,
     ) -> Result<Self, GroupError> {
         let refused_writes = runner.group.refused_writes();
-        let logs: Vec<_> =
-            runner.all().map(|member| runner.group.logged(member)).collect();
+        let logs: Vec<_> = runner.all().map(|member| runner.group.logged(member)).collect();
         let said = logs.iter().flat_map(|log| log.lines()).filter(|line| !is_change(line));
         let warnings = distinct(said);
         let guarded_writes = runner.ground.writes();
@@ -187,7 +186,8 @@ impl Report {
             let _ = writeln!(text, "{lapses} lapses of partitions that did not move{by}.");
         }
         if let (Some(changes), Some(voters)) = (self.changes, self.voters) {
-            let _ = writeln!(text, "{changes} changes of members were made; {voters} vote in the end.");
+            let _ =
+                writeln!(text, "{changes} changes of members were made; {voters} vote in the end.");
         }
         if !self.warnings.is_empty() {
             text += "\nWhat members told their operators, and how often:\n";

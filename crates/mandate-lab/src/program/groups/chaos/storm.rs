@@ -446,9 +446,7 @@ fn draw_fault(random: &mut Random, setting: &Setting<'_>) -> Strike {
         Kind::Join => Strike::Join,
         Kind::Replace => Strike::Replace,
         Kind::AddMember => Strike::AddMember,
-        Kind::ReplaceMember => {
-            Strike::ReplaceMember { target, is_lost: random.chance(0.5) }
-        }
+        Kind::ReplaceMember => Strike::ReplaceMember { target, is_lost: random.chance(0.5) },
         Kind::RemoveMember => Strike::RemoveMember(target),
     }
 }

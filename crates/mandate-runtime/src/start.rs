@@ -72,7 +72,7 @@ pub enum StartError {
     #[error(
         "there is no state at {0}. If this member takes part for the first time, start it with `Start::New`; if \
          its disk was lost, with `Start::Lost`: it will ask the others what it may have promised; if it is to be added to a \
-         group that runs, with `Start::Join`"
+         group that runs, with `Start::Join`. It finds out by itself which of the first two it is with `Start::Auto`"
     )]
     NoState(std::path::PathBuf),
     /// There is one, and none was expected.

@@ -62,6 +62,7 @@ pub fn with_flags(text: String) -> String {
         ("`Start::Lost`", "--lost"),
         ("`Start::Changed`", "--members-changed"),
         ("`Start::Join`", "--join"),
+        ("`Start::Auto`", "first_start = \"auto\" in its configuration"),
     ];
     flags.into_iter().fold(text, |text, (name, flag)| text.replace(name, flag))
 }

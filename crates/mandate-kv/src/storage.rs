@@ -165,8 +165,8 @@ impl Places {
     pub(crate) fn check(self, start: Start) -> Result<Checked, StorageError> {
         let is_new = match start {
             Start::New => true,
-            // Another list of members concerns the election; the log stays.
-            Start::Stored | Start::Changed => false,
+            // Another list of members concerns the election; the log stays. A log does not find out by itself whether it is new.
+            Start::Stored | Start::Changed | Start::Auto => false,
             Start::Lost => return Err(StorageError::Lost),
             Start::Join => return Err(StorageError::Joins),
         };

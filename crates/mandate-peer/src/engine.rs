@@ -86,7 +86,7 @@ impl Peer {
         };
         // First: the links show whose state it is.
         let prepared = Election::prepare(Setup { protocol, group: group.clone(), state, start })?;
-        let disk = prepared.disk();
+        let (disk, start) = (prepared.disk(), prepared.start_from());
         let settings = settings(&shown, prepared.roster().as_ref());
         let configured = peers.clone();
         let links = LinksConfig {

@@ -53,7 +53,14 @@ impl Group {
             let lifetime = Incarnation::new(u64::from(id) << 40);
             let stored = Some(Promised::ADMITTED);
             let stored = stored.map(Into::into);
-            let boot = Boot { stored, is_new: false, is_changed: false, joins: false, lifetime };
+            let boot = Boot {
+                stored,
+                is_new: false,
+                is_changed: false,
+                joins: false,
+                auto: None,
+                lifetime,
+            };
             let mut effects = Effects::new();
             let mut member = Member::start(config, boot, group.now, &mut effects);
             let figures = Figures { history: Some(7), requests: 100.0, application: None };

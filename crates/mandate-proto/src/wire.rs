@@ -74,6 +74,9 @@ impl Wire for member::Message {
             member::Message::Handover {
                 why: Handover::Better { present, predicted, .. }, ..
             } => present.is_finite() && predicted.is_finite(),
+            member::Message::Installation(installation::Message::Founded { founders, .. }) => {
+                founders.len() <= MAX_MEMBERS
+            }
             member::Message::Installation(installation::Message::Roster { roster, .. }) => {
                 let fits = |entry: &Entry| entry.contact.fits();
                 roster.entries().len() <= MAX_MEMBERS && roster.entries().iter().all(fits)

@@ -12,8 +12,8 @@ use mandate_proto::neli::{Agreement, LedgerRecord, Mode, PROTOCOL, RecordKind};
 use mandate_proto::nfd_l;
 use mandate_proto::oracle::{Measure, Measured, NoScore};
 use mandate_proto::pole::installation::{
-    self, ClaimId, ConfigId, Contact, Entry, Freed, MemberChange, Membership, NoChange, Promised,
-    Roster, RosterId, WhyNoVote,
+    self, ClaimId, ConfigId, Contact, Entry, Founder, Freed, MemberChange, Membership, NoChange,
+    Promised, Roster, RosterId, Unsure, WhyNoVote,
 };
 use mandate_proto::pole::member::{Handover, LeaderAnswer, LeaderRequest, Message};
 use mandate_proto::pole::selection::{self, Proposal};
@@ -107,10 +107,15 @@ fn messages(version: u32) -> Vec<(&'static str, Message)> {
     if version >= wire::CHANGES_SINCE {
         messages.extend(of_changes(id, config).map(|(name, message)| (name, install(message))));
     }
+    if version >= wire::CHANGES_SINCE {
+        messages.extend(of_first_start(promised).map(|(name, message)| (name, install(message))));
+    }
     if version >= wire::REQUESTS_SINCE {
         messages.extend(of_requests());
         let reasons = [
             WhyNoVote::New,
+            WhyNoVote::Unsure,
+            WhyNoVote::NoState,
             WhyNoVote::Lost,
             WhyNoVote::Changed,
             WhyNoVote::WentBack,
@@ -165,9 +170,22 @@ fn of_changes(id: ClaimId, config: ConfigId) -> [(&'static str, installation::Me
     ]
 }
 
+/// What is said since a group can start for the first time without a human.
+fn of_first_start(promised: Promised) -> [(&'static str, installation::Message); 2] {
+    let unsure = Unsure { first: LIFE, floor: Term::new(1_790_000_000) };
+    let founders = [1, 2, 3].map(|id| Founder { member: MemberId::new(id), first: LIFE }).to_vec();
+    let (life, round, by, lease) = (LIFE, 3, LIFE, LEASE);
+    [
+        ("unsure", installation::Message::Unsure { life, round, unsure, lease }),
+        ("founded", installation::Message::Founded { life, round, by, promised, founders }),
+    ]
+}
+
 fn reason_name(why: WhyNoVote) -> &'static str {
     match why {
         WhyNoVote::New => "pong-new",
+        WhyNoVote::Unsure => "pong-unsure",
+        WhyNoVote::NoState => "pong-no-state",
         WhyNoVote::Lost => "pong-lost",
         WhyNoVote::Changed => "pong-changed",
         WhyNoVote::WentBack => "pong-went-back",
@@ -327,6 +345,7 @@ fn what_an_older_version_cannot_say_is_not_said_in_it() {
                         | installation::Message::Ask { .. }
                         | installation::Message::Follow { .. }
                         | installation::Message::Roster { .. }
+                        | installation::Message::Unsure { .. }
                 )
         );
         assert_eq!(cannot(&message), names_list, "{name}: a list that was changed, or a request");

@@ -11,8 +11,9 @@ use mandate_proto::machine::{Effects, Machine};
 use mandate_proto::nfd_l;
 use mandate_proto::oracle::{Measure, Measured, NoScore};
 use mandate_proto::pole::installation::{
-    self, Boot, ClaimId, ConfigId, Contact, Entry, Freed, MAX_ADDRESS, MAX_MEMBERS, MAX_NAME,
-    MemberChange, Membership, NoChange, PeerGuarantee, Promised, Roster, RosterId, WhyNoVote,
+    self, Boot, ClaimId, ConfigId, Contact, Entry, Founder, Freed, MAX_ADDRESS, MAX_MEMBERS,
+    MAX_NAME, MemberChange, Membership, NoChange, PeerGuarantee, Promised, Roster, RosterId,
+    Unsure, WhyNoVote,
 };
 use mandate_proto::pole::member::{
     Config, Effect, Handover, Input, LeaderAnswer, LeaderRequest, Member, Message, Moves,
@@ -141,6 +142,10 @@ fn listed() -> impl Strategy<Value = (Roster, ConfigId)> {
     ]
 }
 
+fn founder() -> impl Strategy<Value = Founder> {
+    (member(), life()).prop_map(|(member, first)| Founder { member, first })
+}
+
 fn installation_message() -> impl Strategy<Value = installation::Message> {
     use installation::Message as M;
     let freed = (term(), member(), life()).prop_map(|(term, by, life)| Freed { term, by, life });
@@ -162,6 +167,22 @@ fn installation_message() -> impl Strategy<Value = installation::Message> {
             config
         }),
         term().prop_map(|term| M::Behind { term }),
+        (life(), any::<u32>(), life(), term(), duration()).prop_map(
+            |(life, round, first, floor, lease)| M::Unsure {
+                life,
+                round,
+                unsure: Unsure { first, floor },
+                lease
+            }
+        ),
+        (life(), any::<u32>(), life(), promised(), prop::collection::vec(founder(), 0..5))
+            .prop_map(|(life, round, by, promised, founders)| M::Founded {
+                life,
+                round,
+                by,
+                promised,
+                founders
+            }),
         (life(), any::<u32>(), life(), prop::option::of(promised()))
             .prop_map(|(life, round, by, promised)| M::Report { life, round, by, promised }),
     ]
@@ -299,6 +320,7 @@ fn start(guarantee: PeerGuarantee, effects: &mut Effects<Effect>) -> Member {
         is_new: false,
         is_changed: false,
         joins: false,
+        auto: None,
         lifetime: Incarnation::new(3),
     };
     Member::start(config, boot, Instant::ORIGIN, effects)

@@ -218,6 +218,8 @@ fn log(reason: &NoVote) {
         ),
         WhyNoVote::Outdated => tracing::warn!("{reason}"),
         WhyNoVote::New
+        | WhyNoVote::Unsure
+        | WhyNoVote::NoState
         | WhyNoVote::Lost
         | WhyNoVote::Changed
         | WhyNoVote::WentBack

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use mandate_proto::election::quorum;
-use mandate_proto::identity::{Incarnation, MemberId};
+use mandate_proto::identity::{Incarnation, MemberId, Term};
 use mandate_proto::machine::Effects;
 use mandate_proto::nfd_l;
 use mandate_proto::nfd_l::NfdL;
@@ -43,6 +43,11 @@ pub enum Start {
     /// ([`Election::change_members`]), whatever list it is configured with; with a state it is started as with
     /// [`Start::Stored`], so that whatever starts it need not be changed afterwards.
     Join,
+    /// It finds out by itself whether it takes part for the first time: with a state on its disk it is started as with
+    /// [`Start::Stored`]. Without one it has no vote until all members of its list have said that they do not know of any vote either, or one
+    /// that votes knows this disk as one that the group was started with; any other member without a state has lost its disk, as with
+    /// [`Start::Lost`]. A group that starts so for the first time waits for a lease, and its terms begin above the seconds since 1970.
+    Auto,
 }
 
 /// How a member is set up.
@@ -69,7 +74,7 @@ pub enum StartError {
     #[error(
         "there is no state at {0}. If this member takes part for the first time, start it with `Start::New`; if \
          its disk was lost, with `Start::Lost`: it will ask the others what it may have promised; if it is to be added to a \
-         group that runs, with `Start::Join`"
+         group that runs, with `Start::Join`. It finds out by itself which of the first two it is with `Start::Auto`"
     )]
     NoState(std::path::PathBuf),
     /// There is one, and none was expected.
@@ -140,7 +145,8 @@ pub enum StartError {
     /// It is held back to a version of the protocol that does not know what its group does.
     #[error(
         "the configuration holds this member back to protocol version {speaks}, and a member that was added to its group, or is to \
-         be, or whose group was changed while it ran, speaks version {needed} or a newer one. Remove `protocol` from the configuration"
+         be, whose group was changed while it ran, or that finds out by itself whether it is new, speaks version {needed} or a newer \
+         one. Remove `protocol` from the configuration"
     )]
     HeldBack {
         /// The newest version that it would speak.
@@ -148,6 +154,12 @@ pub enum StartError {
         /// The oldest that its group speaks.
         needed: u32,
     },
+    /// A member that is to find out by itself whether it is new, and has nobody to ask.
+    #[error(
+        "there is no state at {0}, and this group has one member, so there is nobody to ask whether it is new or has lost its \
+         disk. Start it with `Start::New` the first time"
+    )]
+    NobodyToTell(std::path::PathBuf),
     /// The system gave no random number.
     #[error("the system gave no random number: {0}")]
     Random(getrandom::Error),
@@ -169,24 +181,31 @@ impl Election {
         let me = setup.protocol.me();
         let others = setup.protocol.members().iter().copied().filter(|id| *id != me).collect();
         let lease = setup.protocol.guarantee().lease();
-        let (durable, machine) = match &setup.protocol {
+        let (durable, start, machine) = match &setup.protocol {
             Protocol::Pole(config) => {
                 if setup.start == Start::Lost && config.members().len() == 1 {
                     return Err(StartError::NobodyToAsk);
                 }
-                let (durable, stored) = open(&setup)?;
+                let (durable, stored) = open::<Stored>(&setup)?;
+                let is_alone = config.members().len() == 1;
+                if setup.start == Start::Auto && is_alone && stored.is_none() {
+                    return Err(StartError::NobodyToTell(setup.state));
+                }
+                let start = effective(setup.start, stored.as_ref());
                 let boot = installation::Boot {
                     stored,
                     is_new: setup.start == Start::New,
                     is_changed: setup.start == Start::Changed,
                     joins: setup.start == Start::Join,
+                    auto: (setup.start == Start::Auto).then(|| floor(wall_time())),
                     lifetime,
                 };
                 let (speaks, needed) = (config.speaks(), wire::CHANGES_SINCE);
-                if config.first_roster(&boot).id() != RosterId::SEED && speaks < needed {
+                let is_changed = config.first_roster(&boot).id() != RosterId::SEED;
+                if (is_changed || start == Start::Auto) && speaks < needed {
                     return Err(StartError::HeldBack { speaks, needed });
                 }
-                (durable, Booted::Pole(Box::new((config.clone(), boot))))
+                (durable, start, Booted::Pole(Box::new((config.clone(), boot))))
             }
             Protocol::NfdL { .. } if setup.start == Start::Join => {
                 return Err(StartError::NothingToJoin);
@@ -194,10 +213,10 @@ impl Election {
             Protocol::NfdL { config, .. } => {
                 let (durable, stored) = open(&setup)?;
                 let boot = nfd_l::Boot { stored, wall: wall_time(), lifetime };
-                (durable, Booted::NfdL(Box::new((*config, boot))))
+                (durable, setup.start, Booted::NfdL(Box::new((*config, boot))))
             }
         };
-        Ok(Prepared { durable, me, others, lease, machine })
+        Ok(Prepared { durable, start, me, others, lease, machine })
     }
 }
 
@@ -205,6 +224,7 @@ impl Election {
 #[derive(Debug)]
 pub struct Prepared {
     durable: Arc<DurableFile>,
+    start: Start,
     me: MemberId,
     others: Vec<MemberId>,
     lease: Option<Duration>,
@@ -224,6 +244,11 @@ impl Prepared {
         self.durable.disk()
     }
 
+    /// What it starts from: [`Start::Auto`] only as long as it does not know whether it is new.
+    pub fn start_from(&self) -> Start {
+        self.start
+    }
+
     /// The list of members that the member goes by at first; `None` where members do not come and go.
     pub fn roster(&self) -> Option<Roster> {
         match &self.machine {
@@ -238,7 +263,7 @@ impl Prepared {
         transport: Arc<dyn Transport>,
         inbound: mpsc::Receiver<Inbound>,
     ) -> Election {
-        let Prepared { durable, me, others, lease, machine } = self;
+        let Prepared { durable, me, others, lease, machine, .. } = self;
         let (mut election, mut side) = EngineSide::open(lease);
         election.durable = Arc::downgrade(&durable);
         let now = side.now();
@@ -263,6 +288,24 @@ impl Prepared {
         }
         election
     }
+}
+
+/// What a member starts from, where that is left to its state: it does not know whether it is new, or it does.
+fn effective(start: Start, stored: Option<&Stored>) -> Start {
+    let is_unsure = stored.is_none_or(|stored| stored.unsure.is_some());
+    match start {
+        Start::Stored | Start::Auto if is_unsure => Start::Auto,
+        Start::Auto => Start::Stored,
+        start => start,
+    }
+}
+
+/// The term that all terms are above in a group that starts for the first time without a human: the seconds since 1970, so that
+/// terms go on rising if it was no first start and the group had fewer than one election a second. Bounded by what a member
+/// believes that has heard of no term yet.
+fn floor(wall: WallTime) -> Term {
+    let seconds = Term::new(wall.as_unix_nanos() / 1_000_000_000);
+    if seconds.is_plausible_after(Term::NONE) { seconds } else { Term::new(u32::MAX.into()) }
 }
 
 /// Opens what the member must not forget, and sees whether that is as it should be.
@@ -295,8 +338,9 @@ fn open<T: DeserializeOwned + Kept>(
     }
     let is_unsaid = durable.agreed().is_none() && now.is_some();
     durable.agree(now);
+    let is_plain = matches!(setup.start, Start::Stored | Start::Auto);
     // A state of an earlier release says nothing of it yet.
-    if let Some(stored) = stored.as_ref().filter(|_| is_unsaid && setup.start == Start::Stored) {
+    if let Some(stored) = stored.as_ref().filter(|_| is_unsaid && is_plain) {
         durable.store_in(stored.form(), stored)?;
     }
     Ok((Arc::new(durable), stored))
@@ -323,7 +367,11 @@ pub(crate) trait Kept: Serialize {
 impl Kept for Stored {
     fn form(&self) -> u32 {
         match self {
-            Stored { roster: None, joined: None, .. } => FIRST_FORM,
+            Stored { roster: None, joined: None, unsure: None, founders, .. }
+                if founders.is_empty() =>
+            {
+                FIRST_FORM
+            }
             _ => FORM_WITH_ROSTER,
         }
     }
@@ -398,4 +446,40 @@ fn compare(setup: &Setup, before: Option<&Agreed>, now: Option<&Agreed>) -> Resu
 fn wall_time() -> WallTime {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     WallTime::from_unix_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use mandate_proto::pole::installation::{Founder, Unsure};
+
+    use super::*;
+
+    #[test]
+    fn a_state_says_whether_its_member_is_unsure_and_one_of_an_earlier_release_says_that_it_is_not()
+    {
+        let json = r#"{"term":7,"to":1,"life":9,"lease":{"secs":1,"nanos":0},"recovered":false}"#;
+        let stored: Stored = serde_json::from_str(json).unwrap();
+        assert_eq!((stored.unsure, stored.founders.len()), (None, 0));
+        assert_eq!(effective(Start::Auto, Some(&stored)), Start::Stored);
+        let unsure = Unsure { first: Incarnation::new(u64::MAX), floor: Term::new(5) };
+        let founders = vec![Founder { member: MemberId::new(3), first: unsure.first }];
+        let stored = Stored { unsure: Some(unsure), founders, ..stored };
+        let text = serde_json::to_string(&stored).unwrap();
+        assert_eq!(serde_json::from_str::<Stored>(&text).unwrap(), stored);
+        // Also where the line was taken out of its configuration meanwhile.
+        for start in [Start::Auto, Start::Stored] {
+            assert_eq!(effective(start, Some(&stored)), Start::Auto);
+        }
+        assert_eq!(effective(Start::Lost, None), Start::Lost);
+    }
+
+    #[test]
+    fn first_terms_are_the_seconds_since_1970_as_long_as_everyone_believes_them() {
+        assert_eq!(
+            floor(WallTime::from_unix_nanos(1_790_000_000_999_999_999)).get(),
+            1_790_000_000
+        );
+        let late = floor(WallTime::from_unix_nanos(u64::MAX));
+        assert!(late.is_plausible_after(Term::NONE), "{late}");
+    }
 }

@@ -13,7 +13,7 @@ use crate::time::SimTime;
 
 /// The wall clock at the beginning of a simulation, on a host that knows the time: an arbitrary
 /// day in 2023.
-const EPOCH_NANOS: u64 = 1_700_000_000_000_000_000;
+pub(crate) const EPOCH_NANOS: u64 = 1_700_000_000_000_000_000;
 
 /// A host's clocks.
 #[derive(Clone, Debug)]
@@ -81,6 +81,11 @@ impl HostClocks {
     /// Somebody sets the wall clock.
     pub fn step_wall(&mut self, by_nanos: i64) {
         self.wall_offset_nanos = self.wall_offset_nanos.saturating_add(by_nanos);
+    }
+
+    /// Somebody sets the wall clock right.
+    pub(crate) fn set_wall_right(&mut self) {
+        self.wall_offset_nanos = 0;
     }
 
     /// What the wall clock reads at `now`.

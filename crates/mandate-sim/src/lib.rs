@@ -29,6 +29,7 @@
 mod changes;
 pub mod clock;
 pub mod fault;
+mod first_start;
 mod host;
 pub mod installation;
 pub mod link;

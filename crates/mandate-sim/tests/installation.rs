@@ -7,7 +7,7 @@ use mandate_sim::runner::{FailedSeed, Summary, run_seeds};
 use mandate_sim::verdict::Violation;
 
 fn seeds(count: u64, max_failures: usize, mutant: Option<Mutant>) -> Summary {
-    run_all(count, max_failures, Options { mutant, changes: false })
+    run_all(count, max_failures, Options { mutant, ..Options::default() })
 }
 
 fn run_all(count: u64, max_failures: usize, options: Options) -> Summary {
@@ -32,7 +32,7 @@ fn correctness(failure: &FailedSeed) -> Option<&'static str> {
 
 /// The invariant of correctness that caught the mutant; it may upset liveness before.
 fn caught(mutant: Mutant, count: u64) -> &'static str {
-    let options = Options { mutant: Some(mutant), changes: false };
+    let options = Options { mutant: Some(mutant), ..Options::default() };
     let summary = run_all(count, 100, options);
     let correctness = summary.failures.iter().find_map(correctness);
     correctness.unwrap_or_else(|| panic!("{mutant:?} came away with {:?}", summary.failures))
@@ -110,21 +110,26 @@ fn new_members_that_vote_before_all_of_their_list_have_answered_are_caught() {
 
 #[test]
 fn six_thousand_seeds_in_which_members_come_and_go_violate_nothing() {
-    let summary = run_all(6_000, 3, Options { mutant: None, changes: true });
+    let summary = run_all(6_000, 3, Options { changes: true, ..Options::default() });
     assert_eq!(summary.failures, []);
     assert!(summary.reigns > 30_000, "five leaders a run: {}", summary.reigns);
 }
 
-/// What catches a bug of changes: two leaders, a change that was settled and is undone, or a promise that is forgotten.
-fn caught_in_changes(mutant: Mutant) {
-    let options = Options { mutant: Some(mutant), changes: true };
-    let correctness = (0..20).find_map(|thousand| {
+/// What finds a bug, a thousand seeds at a time, twenty times at most: the first that `find` makes of a failure.
+fn first_of<T>(options: Options, find: impl Fn(&FailedSeed) -> Option<T>) -> Option<T> {
+    (0..20).find_map(|thousand| {
         let (first, cores) =
             (thousand * 1_000, thread::available_parallelism().map_or(2, usize::from));
         let seeds = first..first + 1_000;
         let summary = run_seeds(seeds, cores, 1_000, |seed| run(seed, &options, None), |_| {});
-        summary.failures.iter().find_map(correctness)
-    });
+        summary.failures.iter().find_map(&find)
+    })
+}
+
+/// What catches a bug of changes: two leaders, a change that was settled and is undone, or a promise that is forgotten.
+fn caught_in_changes(mutant: Mutant) {
+    let options = Options { mutant: Some(mutant), changes: true, auto: false };
+    let correctness = first_of(options, correctness);
     let expected = ["one leader per term", "one mandate at a time", "changes stay", "terms rise"];
     assert!(correctness.is_some_and(|it| expected.contains(&it)), "{mutant:?}: {correctness:?}");
 }
@@ -167,4 +172,44 @@ fn a_lost_disk_that_gets_its_vote_back_in_a_changed_group_is_caught() {
 #[test]
 fn a_lost_disk_that_is_taken_for_a_new_one_in_a_changed_group_is_caught() {
     caught_in_changes(Mutant::JoinsAgain);
+}
+
+#[test]
+fn six_thousand_seeds_that_start_without_a_human_violate_nothing() {
+    let summary = run_all(6_000, 8, Options { auto: true, ..Options::default() });
+    assert_eq!(summary.failures, []);
+    assert!(summary.reigns > 20_000, "three leaders a run: {}", summary.reigns);
+}
+
+/// What is wrong with a first start without a human shows as two leaders.
+fn caught_in_first_starts(mutant: Mutant) {
+    let options = Options { mutant: Some(mutant), changes: false, auto: true };
+    let correctness = first_of(options, correctness);
+    let expected = ["one leader per term", "one mandate at a time"];
+    assert!(correctness.is_some_and(|it| expected.contains(&it)), "{mutant:?}: {correctness:?}");
+}
+
+#[test]
+fn unsure_members_that_count_as_knowledge_are_caught() {
+    caught_in_first_starts(Mutant::UnsureCount);
+}
+
+#[test]
+fn a_first_start_that_waits_for_no_lease_is_caught() {
+    caught_in_first_starts(Mutant::FirstLeaseSkipped);
+}
+
+#[test]
+fn a_first_start_with_low_terms_is_caught() {
+    caught_in_first_starts(Mutant::FirstTermLow);
+}
+
+#[test]
+fn a_group_that_forgets_its_founders_stays_without_those_that_come_late() {
+    let options = Options { mutant: Some(Mutant::FoundersForgotten), changes: false, auto: true };
+    let stalled = first_of(options, |failure| match failure.violation {
+        Violation::Liveness { .. } => Some(()),
+        _ => None,
+    });
+    assert_eq!(stalled, Some(()), "late founders recover like members that have lost their disks");
 }

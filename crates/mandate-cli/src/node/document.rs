@@ -519,6 +519,12 @@ impl StatusDocument {
 fn without_vote(why: WhyNoVote) -> &'static str {
     match why {
         WhyNoVote::New => "no vote yet: it is new, and waits for a first answer of all others",
+        WhyNoVote::Unsure => {
+            "no vote yet: it found no state, and asks whether it is new or has lost its disk"
+        }
+        WhyNoVote::NoState => {
+            "no vote: it found no state, and others have voted: its disk was lost"
+        }
         WhyNoVote::Lost => "no vote: its disk was lost",
         WhyNoVote::Changed => {
             "no vote: the members were changed, and it waits for what the others have promised"

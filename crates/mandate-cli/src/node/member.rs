@@ -17,9 +17,10 @@ pub(crate) fn without_state(start: Start, place: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The member that a configuration describes, to be started so.
+/// The member that a configuration describes, to be started so; as the configuration says, if no flag says otherwise.
 pub(crate) fn starting(member: Builder, start: Start) -> anyhow::Result<Builder> {
     Ok(match member {
+        Builder::Peer(_) if start == Start::Stored => member,
         Builder::Peer(peer) => Builder::Peer(Box::new(peer.with_start(start))),
         Builder::Sql(_) => {
             without_state(start, "on a database")?;

@@ -121,7 +121,7 @@ impl Group {
 
     /// Starts a member by this command, for the first time if it has no state.
     pub(crate) fn start_as(&mut self, id: u32, command_line: &[&str]) {
-        let is_new = !self.directory.path().join(format!("p{id}.state")).exists();
+        let is_new = !self.state(id).exists();
         let mut command_line = command_line.to_vec();
         if id > self.founders {
             self.certify(id);
@@ -132,7 +132,12 @@ impl Group {
         self.launch(id, &command_line);
     }
 
-    /// Starts a member by this command, as it is.
+    /// Where a member keeps its state.
+    pub(crate) fn state(&self, id: u32) -> PathBuf {
+        self.directory.path().join(format!("p{id}.state"))
+    }
+
+    /// Starts a member by this command, with exactly these words.
     pub(crate) fn launch(&mut self, id: u32, command_line: &[&str]) {
         let log = self.directory.path().join(format!("p{id}.log"));
         let log = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();

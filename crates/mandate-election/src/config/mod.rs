@@ -50,6 +50,7 @@ MANDATE_LISTEN take the place of `member` and `listen`: with them all members ca
   api = "127.0.0.1:8101"       # for you and your programs, and a page for your browser
   value = "10.0.0.7:8080"      # may be left out: shown with the leader wherever this member leads, up to 4 KiB
   protocol = 5                 # left out, but while a group may have to go back to an older release: speak nothing newer
+  first_start = "auto"         # may be left out: without a state the member finds out by itself whether it is new, instead of --new
 
   [peers]                      # all others
   p2 = "127.0.0.1:7102"
@@ -133,6 +134,7 @@ struct File {
     state: Option<PathBuf>,
     value: Option<String>,
     protocol: Option<u32>,
+    first_start: Option<String>,
     #[serde(rename = "api")]
     _api: Option<IgnoredAny>,
     #[serde(rename = "api_access")]
@@ -289,6 +291,17 @@ fn on_ledger(_: File, _: &Path) -> Result<Builder, Error> {
     Err(Error::NotBuilt { engine: "Kafka", feature: "kafka" })
 }
 
+/// What a member starts from, unless a human says it.
+#[cfg(feature = "peer")]
+fn start(first_start: Option<&str>) -> anyhow::Result<mandate_runtime::Start> {
+    use mandate_runtime::Start;
+    match first_start {
+        Some("auto") => Ok(Start::Auto),
+        Some("manual") | None => Ok(Start::Stored),
+        Some(other) => anyhow::bail!("first_start is `{other}`, and must be auto or manual"),
+    }
+}
+
 /// What a file says is to be published.
 fn published(text: Option<&str>) -> anyhow::Result<Option<Value>> {
     text.map(|text| Value::new(text).context("value")).transpose()
@@ -376,7 +389,7 @@ impl File {
             peers,
             files,
             protocol,
-            start: mandate_runtime::Start::Stored,
+            start: start(self.first_start.as_deref())?,
         }
         .with_value(value))
     }
@@ -416,6 +429,7 @@ impl File {
             ("listen", self.listen.is_some()),
             ("state", self.state.is_some()),
             ("protocol", self.protocol.is_some()),
+            ("first_start", self.first_start.is_some()),
             ("[peers]", !self.peers.is_empty()),
             ("[tls]", self.tls.is_some()),
             ("[detection]", self.detection.is_some()),
@@ -492,6 +506,7 @@ mod tests {
         let Builder::Peer(config) = config else { panic!("no database is named") };
         assert_eq!(config.state, Path::new("/etc/orders/p1.state"));
         assert_eq!(config.protocol.members().len(), 3);
+        assert_eq!(config.start, mandate_runtime::Start::Auto);
         let Protocol::Pole(member) = config.protocol else { panic!("leases are by score") };
         assert!(member.moves().is_some() && member.wanted().is_some());
     }
@@ -601,6 +616,7 @@ mod tests {
             ("\"10ms\"        #", "\"1s\"        #", "least interval"),
             ("latency/10ms", "latency/10", "10ms"),
             ("preference = 1", "preference = 1.5", "a whole number or \"never\""),
+            ("\"auto\" ", "\"new\" ", "first_start is `new`, and must be auto or manual"),
             ("group =", "gruop =", "unknown field `gruop`"),
             ("protocol = 5", "protocol = 3", "is not spoken by this release, which speaks 4 to 5"),
         ];

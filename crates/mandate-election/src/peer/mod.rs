@@ -68,8 +68,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// What it starts from; default: the state on its disk, which must be there. The first start of a group is
-    /// [`Start::New`] at all members.
+    /// What it starts from, instead of what the file says; default: the state on its disk, which must be there. The first start of a
+    /// group is [`Start::New`] at all members, or [`Start::Auto`], with which all later starts can be made, too.
     #[must_use]
     pub fn with_start(mut self, start: Start) -> Self {
         self.start = start;

@@ -84,6 +84,8 @@ pub(crate) enum Protocol {
     Installation,
     /// The same, with members that come and go.
     InstallationChanges,
+    /// The same, with members that find out by themselves whether they are new.
+    InstallationAuto,
     /// Election by score, whole: detection, selection, installation, moves.
     Pole,
     /// The same, with members that come and go.

@@ -63,9 +63,10 @@ fn subject(args: &SimArgs) -> anyhow::Result<Subject> {
             let options = nfd_l::Options { mutant: mutant(args)? };
             Box::new(move |seed, trace| nfd_l::run(seed, &options, trace))
         }
-        Protocol::Installation | Protocol::InstallationChanges => {
+        Protocol::Installation | Protocol::InstallationChanges | Protocol::InstallationAuto => {
             let changes = args.protocol == Protocol::InstallationChanges;
-            let options = installation::Options { mutant: mutant(args)?, changes };
+            let auto = args.protocol == Protocol::InstallationAuto;
+            let options = installation::Options { mutant: mutant(args)?, changes, auto };
             Box::new(move |seed, trace| installation::run(seed, &options, trace))
         }
         Protocol::Pole | Protocol::PoleChanges | Protocol::PoleReleases => {

@@ -58,6 +58,7 @@ impl Hello {
             Start::Lost => 2,
             Start::Changed => 3,
             Start::Join => 4,
+            Start::Auto => 5,
         });
         let group = &self.group.as_bytes()[..self.group.len().min(MAX_GROUP_BYTES)];
         bytes.push(group.len() as u8);
@@ -89,6 +90,7 @@ impl Hello {
             2 => Start::Lost,
             3 => Start::Changed,
             4 => Start::Join,
+            5 => Start::Auto,
             _ => return Err(Refusal::NoGreeting.into()),
         };
         let mut group = vec![0; usize::from(length)];

@@ -106,8 +106,8 @@ pub(crate) async fn check(
         shared.found_twin(member).await;
         return Err(Refusal::Twin(member));
     }
-    // Who says that it has lost its state, or that the group was changed, asks everyone before it votes.
-    let asks = matches!(theirs.start, Start::Lost | Start::Changed);
+    // Who says that it has lost its state, or may have, or that the group was changed, asks everyone before it votes.
+    let asks = matches!(theirs.start, Start::Lost | Start::Auto | Start::Changed);
     // Of who is no member nothing counts yet.
     let votes_are_forgotten = shared.keeps_votes && !asks && peer.is_listed();
     if votes_are_forgotten && peer.shown.shows_another_disk(theirs.disk) {

@@ -116,7 +116,11 @@ fn said_of_installation(message: installation::Message) -> Option<Installation> 
             Installation::Report { life, round, by, promised }
         }
         M::Behind { term } => Installation::Behind { term },
-        M::Follow { .. } | M::Roster { .. } => return None,
+        // With whom the group was started matters to those alone that find no state.
+        M::Founded { life, round, by, promised, .. } => {
+            Installation::Report { life, round, by, promised: Some(promised) }
+        }
+        M::Follow { .. } | M::Roster { .. } | M::Unsure { .. } => return None,
     })
 }
 

@@ -3,13 +3,14 @@
 
 use core::time::Duration;
 
-use mandate_proto::identity::MemberId;
+use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::machine::Effects;
 use mandate_proto::pole::installation::{
     self, Config, Effect, Event, Input, Installation, Message, Promised, Safeguard, Stored,
 };
 use mandate_proto::time::Instant;
 
+use crate::first_start::floor;
 use crate::mutant::mutants;
 use crate::subject::{self, Subject};
 
@@ -28,6 +29,8 @@ pub struct MemberConfig {
     pub edited: Option<Config>,
     /// Whether it is a process that is to be added to the group.
     pub joins: bool,
+    /// Whether it finds out by itself whether it is new.
+    pub is_auto: bool,
     /// A bug put in on purpose.
     pub mutant: Option<Mutant>,
 }
@@ -74,6 +77,14 @@ mutants! {
         "in a group that was changed a member that has lost its disk gets its vote back";
     JoinsAgain, "joins-again", "installation-changes",
         "a member that was added, and has lost its disk, is taken for the one that joined";
+    UnsureCount, "unsure-count", "installation-auto",
+        "what members say counts that do not know whether they have lost their disks";
+    FoundersForgotten, "founders-forgotten", "installation-auto",
+        "who founded the group is not written down";
+    FirstLeaseSkipped, "first-lease-skipped", "installation-auto",
+        "a group that starts without a human does not wait for leases of a former life";
+    FirstTermLow, "first-term-low", "installation-auto",
+        "the terms of a group that starts without a human begin at 1";
 }
 
 impl Mutant {
@@ -94,6 +105,9 @@ impl Mutant {
             Mutant::LearnersCount => Some(Safeguard::OnlyVoters),
             Mutant::LostDiskVotesAgain => Some(Safeguard::LostForGood),
             Mutant::JoinsAgain => Some(Safeguard::SameDisk),
+            Mutant::UnsureCount => Some(Safeguard::UnsureKnowNothing),
+            Mutant::FoundersForgotten => Some(Safeguard::FoundersWritten),
+            Mutant::FirstLeaseSkipped => Some(Safeguard::FirstLease),
             _ => None,
         }
     }
@@ -108,7 +122,10 @@ impl subject::Boot<Stored> {
     ) -> (&'c C, installation::Boot) {
         let config = edited.filter(|_| self.is_edited).unwrap_or(config);
         let subject::Boot { stored, is_new, is_changed, lifetime, .. } = self;
-        (config, installation::Boot { stored, is_new, is_changed, joins: false, lifetime })
+        (
+            config,
+            installation::Boot { stored, is_new, is_changed, joins: false, auto: None, lifetime },
+        )
     }
 }
 
@@ -124,8 +141,16 @@ impl Subject for Installation {
         now: Instant,
         effects: &mut Effects<Effect>,
     ) -> Self {
+        let floor = match setup.mutant {
+            Some(Mutant::FirstTermLow) => Term::NONE,
+            _ => floor(boot.wall),
+        };
         let (config, mut start) = boot.with(&setup.config, setup.edited.as_ref());
         start.joins = setup.joins;
+        if setup.is_auto {
+            start.auto = Some(floor);
+            start.is_new = false;
+        }
         match setup.mutant {
             Some(Mutant::PromiseNotDurable) => {
                 start.stored = start.stored.map(|_| Promised::ADMITTED.into());

@@ -20,6 +20,7 @@ use super::mutated::Mutated;
 use super::{MemberConfig, Mutant};
 use crate::changes::Changes;
 use crate::clock::HostClocks;
+use crate::first_start::FirstStart;
 use crate::host::{host_of, member};
 use crate::mixture::{Mixture, Version};
 use crate::network::HostIndex;
@@ -39,6 +40,8 @@ pub struct Options {
     pub mutant: Option<Mutant>,
     /// Whether members come and go.
     pub changes: bool,
+    /// Whether members find out by themselves whether they are new.
+    pub auto: bool,
 }
 
 /// What is allowed for clocks that are off by a tenth of a per cent, twice that and a little; and for
@@ -62,6 +65,10 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     let changes = match options.changes {
         true => Changes::draw(seed, &mut setting),
         false => Changes::default(),
+    };
+    let first_start = match options.auto {
+        true => FirstStart::draw(seed, &mut setting),
+        false => FirstStart::default(),
     };
     let drifting = random.chance(0.3);
     if drifting {
@@ -105,8 +112,8 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
         let is_edited = mixture.is_edited(host) || mixture.has_two_lists();
         let edited = is_edited.then(|| config(Version::Edited));
         let config = config(Version::First);
-        let joins = changes.is_spare(host);
-        (MemberConfig { config, edited, joins, mutant: options.mutant }, clock.clone())
+        let (joins, is_auto) = (changes.is_spare(host), first_start.is_auto(host));
+        (MemberConfig { config, edited, joins, is_auto, mutant: options.mutant }, clock.clone())
     });
     let watch = Watch::new(Terms::new(changes.hosts(first), guarantee), trace);
     setting.machinery.write_time = mixture.slow_disks.unwrap_or(setting.machinery.write_time);
@@ -127,6 +134,7 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
         random,
         setting,
         changes: options.changes.then_some(changes),
+        first_start,
     };
     Run { world, case }.play(seed)
 }
@@ -146,6 +154,8 @@ struct Case {
     mutant: Option<Mutant>,
     /// Who comes and goes, in runs in which members do.
     changes: Option<Changes>,
+    /// How members are started for the first time.
+    first_start: FirstStart,
 }
 
 impl Scenario for Case {
@@ -158,7 +168,9 @@ impl Scenario for Case {
             false => storm::faults(seed, &self.setting),
         };
         faults.extend(self.mixture.faults(seed, &self.setting));
-        let mut happenings: Vec<_> = faults
+        let mut happenings: Vec<_> = self
+            .first_start
+            .faults(faults)
             .into_iter()
             .map(|(at, fault)| (at, Happening::Fault(fault.with_counted_suspension())))
             .collect();
@@ -224,6 +236,7 @@ impl Scenario for Case {
         if run.case.changes.is_some() {
             return run.demand_of_a_changed_group();
         }
+        run.demand_that_nobody_is_unsure();
         // By now everyone who can has recovered.
         let votes = |host: &usize| {
             run.case.mixture.agrees(*host) && run.world.machine(*host).is_some_and(|m| m.has_vote())
@@ -231,8 +244,12 @@ impl Scenario for Case {
         let voters: Vec<_> = (0..run.case.setting.size).filter(votes).collect();
         let kept = run.world.observer.invariants.terms_rise.kept();
         let quorum = run.case.setting.size / 2 + 1;
+        // A human who says that a disk was lost says that there was a group: members that are unsure then know of nothing.
+        let hosts = 0..run.case.setting.size;
+        let has_lost = |host| run.world.observer.invariants.terms_rise.has_lost(host);
+        let is_lost_by_word = run.case.first_start.by_word(hosts).any(has_lost);
         // Who differs answers no questions.
-        let can_recover = kept >= quorum && run.case.mixture.all_agree();
+        let can_recover = kept >= quorum && run.case.mixture.all_agree() && !is_lost_by_word;
         if can_recover && voters.len() < run.case.setting.size && !run.world.observer.is_done() {
             let what = format!("{} of {} have a vote", voters.len(), run.case.setting.size);
             run.world.observer.stall("recovery without a disk", what);
@@ -273,6 +290,19 @@ impl Run<'_, Case> {
     fn step(&self) -> Duration {
         let machinery = self.case.setting.machinery;
         self.case.setting.calm.max_delay + machinery.lateness + machinery.write_time
+    }
+
+    /// By now every member that all others can answer knows whether it is new, as far as anyone can know.
+    fn demand_that_nobody_is_unsure(&mut self) {
+        let is_unsure = |host: &HostIndex| {
+            let no_vote = self.world.machine(*host).and_then(Installation::no_vote);
+            no_vote.is_some_and(|no_vote| no_vote.why == WhyNoVote::Unsure)
+        };
+        let unsure = (0..self.world.size()).filter(is_unsure).count();
+        if unsure > 0 && self.case.mixture.all_agree() && !self.world.observer.is_done() {
+            let what = format!("{unsure} do not know whether they are new");
+            self.world.observer.stall("first start without a human", what);
+        }
     }
 
     /// A member that claims is installed within the time that claims of the storm may stand in its way.

@@ -258,6 +258,10 @@ fn installation_text(message: &installation::Message) -> String {
         M::Report { promised, .. } => {
             format!("report  {}", promised.map_or("nothing".into(), |promised| on_disk(&promised)))
         }
+        M::Unsure { .. } => "unsure  I have found no state, and never voted".into(),
+        M::Founded { promised, .. } => {
+            format!("founded I know with whom, and promised {}", on_disk(promised))
+        }
         M::Behind { term } => format!("behind  you had promised term {term}"),
         M::Roster { roster, .. } => format!("members {} (list {})", roster, roster.id()),
     }

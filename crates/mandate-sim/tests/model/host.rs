@@ -94,7 +94,8 @@ where
         let disk = Some(Stored::from(Promised::ADMITTED));
         let lifetime = lifetime(id, 0);
         let stored = disk.clone();
-        let boot = Boot { stored, is_new: false, is_changed: false, joins: false, lifetime };
+        let boot =
+            Boot { stored, is_new: false, is_changed: false, joins: false, auto: None, lifetime };
         let process = start(id, boot, &mut Effects::new());
         Host { id, process, crashes: 0, losses: 0, disk, waiting: Vec::new() }
     }
@@ -113,7 +114,8 @@ where
         };
         let lifetime = lifetime(self.id, crashes);
         let disk = stored.clone();
-        let boot = Boot { stored, is_new: false, is_changed: false, joins: false, lifetime };
+        let boot =
+            Boot { stored, is_new: false, is_changed: false, joins: false, auto: None, lifetime };
         let mut asked = Effects::new();
         let process = start(self.id, boot, &mut asked);
         let host = Host { id: self.id, process, crashes, losses, disk, waiting: Vec::new() };

@@ -49,9 +49,21 @@ pub(crate) enum Mutant {
     OwnPromiseForgotten,
 }
 
+/// What members make of an empty disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Disks {
+    /// That it was lost.
+    Lost,
+    /// They find out by themselves whether it was lost, in a group that runs.
+    Unsure,
+    /// The same from the first start of the group on: three crashes without a disk have gone before.
+    New,
+}
+
 /// The model.
 pub(crate) struct Leased {
     bounds: Bounds,
+    disks: Disks,
     mutant: Option<Mutant>,
     reduction: Reduction,
     memo: Memo<Timed, Message>,
@@ -112,7 +124,13 @@ impl State {
 
 impl Leased {
     pub(crate) fn new(bounds: Bounds, mutant: Option<Mutant>) -> Self {
-        Leased { bounds, mutant, reduction: Reduction::Sound, memo: Memo::default() }
+        let (disks, reduction) = (Disks::Lost, Reduction::Sound);
+        Leased { bounds, disks, mutant, reduction, memo: Memo::default() }
+    }
+
+    /// The same with members that make this of an empty disk.
+    pub(crate) fn with_disks(self, disks: Disks) -> Self {
+        Leased { disks, ..self }
     }
 
     /// The same with all states.
@@ -127,6 +145,8 @@ impl Leased {
         now: Instant,
         asked: &mut Asked<Message>,
     ) -> Timed {
+        // Clocks say nothing of terms: that nothing needs them unless a quorum of disks is lost is what is shown.
+        boot.auto = (self.disks != Disks::Lost).then_some(Term::NONE);
         let forget = |stored: &mut Stored| stored.promised.lease = Duration::ZERO;
         match self.mutant {
             Some(Mutant::LeaseNotWaitedOut) => {
@@ -211,7 +231,11 @@ impl Model for Leased {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let group = Group::new(|id, boot, asked| self.start(id, boot, Instant::ORIGIN, asked));
+        let start = |id, boot, asked: &mut _| self.start(id, boot, Instant::ORIGIN, asked);
+        let mut group = Group::new(start);
+        for id in ids().into_iter().filter(|_| self.disks == Disks::New) {
+            group.restart(id, Disk::Lost, Writes::AreInstant, start);
+        }
         let orphans = Vec::new();
         vec![State { group, tick: 0, claims: 0, resignations: 0, timeouts: 0, orphans }]
     }

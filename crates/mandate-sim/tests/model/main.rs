@@ -67,6 +67,20 @@ fn one_mandate_at_a_time_with_a_disk_that_is_lost() {
 }
 
 #[test]
+fn one_leader_per_term_with_members_that_do_not_know_whether_they_lost_their_disks() {
+    let space = &bounds::LEASED_LOST_DISK;
+    let model = Leased::new(space.bounds, None).with_disks(leased::Disks::Unsure);
+    visit_all("leased, a disk that may be lost", model, space.at_least);
+}
+
+#[test]
+fn one_leader_per_term_from_a_first_start_without_a_human_on() {
+    let space = &bounds::LEASED_FIRST_START;
+    let model = Leased::new(space.bounds, None).with_disks(leased::Disks::New);
+    visit_all(space.name, model, space.at_least);
+}
+
+#[test]
 #[ignore = "minutes: the wider spaces"]
 fn all_holds_in_wider_bounds() {
     visit_fenced(&bounds::FENCED_LONG);

@@ -203,7 +203,8 @@ pub(super) fn member_command(
         Start::Lost => run.arg("--lost"),
         Start::Changed => run.arg("--members-changed"),
         Start::Join => run.arg("--join"),
-        Start::Stored => &mut run,
+        // That is in the configuration.
+        Start::Stored | Start::Auto => &mut run,
     };
     run
 }

@@ -59,7 +59,7 @@ impl Town {
         Town::of(size, PeerGuarantee::Fenced, without)
     }
 
-    fn start(&mut self, me: u32, boot: Boot) {
+    pub(super) fn start(&mut self, me: u32, boot: Boot) {
         let config = Config {
             me: p(me),
             members: if boot.joins { Vec::new() } else { self.seed.clone() },
@@ -78,7 +78,7 @@ impl Town {
     pub(super) fn boot(&mut self, stored: Option<Stored>) -> Boot {
         self.incarnations += 1;
         let lifetime = Incarnation::new(self.incarnations);
-        Boot { stored, is_new: false, is_changed: false, joins: false, lifetime }
+        Boot { stored, is_new: false, is_changed: false, joins: false, auto: None, lifetime }
     }
 
     /// Starts a member again with its disk, if it has one.

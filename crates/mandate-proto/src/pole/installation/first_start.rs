@@ -40,7 +40,7 @@ impl Town {
         let stored = self.written.get(&me).copied();
         let lifetime = Incarnation::new(self.incarnations);
         let stored = stored.map(Into::into);
-        let boot = Boot { stored, is_new, is_changed: false, joins: false, lifetime };
+        let boot = Boot { stored, is_new, is_changed: false, joins: false, auto: None, lifetime };
         let mut effects = Effects::new();
         let member = Installation::start(config, boot, now, &mut effects);
         self.members.insert(me, member);

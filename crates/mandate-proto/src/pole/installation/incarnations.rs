@@ -71,6 +71,7 @@ fn another_incarnation_of_a_leader_is_another_claimant() {
             is_new: false,
             is_changed: false,
             joins: false,
+            auto: None,
             lifetime,
         };
         Installation::start(config, boot, at(10), &mut Effects::new())
@@ -142,6 +143,7 @@ fn changed(stored: [Option<u64>; 3]) -> Vec<Installation> {
             is_new: false,
             is_changed: true,
             joins: false,
+            auto: None,
             lifetime: Incarnation::new(u64::from(me)),
         };
         let config = Config { me: p(me), ..config(LEASED) };

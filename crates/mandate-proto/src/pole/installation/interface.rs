@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::MAX_LEASE;
 use super::agreement::ConfigId;
 use super::changing::{MemberChange, NoChange};
+use super::founding::{Founder, Unsure};
 use super::roster::{Contact, Roster, RosterId};
 use crate::election;
 use crate::identity::{Incarnation, MemberId, Term};
@@ -133,6 +134,14 @@ pub enum Safeguard {
     SameDisk,
     /// A group is changed for the first time only if all its members speak a version that knows of that.
     EveryoneSpeaks,
+    /// What a member says counts for nothing that does not know itself whether it is new or has lost its disk.
+    UnsureKnowNothing,
+    /// Who founded the group is written down with the first vote.
+    FoundersWritten,
+    /// A group that starts without a human waits for a lease before anyone votes.
+    FirstLease,
+    /// A first start counts answers only of members whose disks were known when they were asked.
+    DisksKnown,
 }
 
 /// Why a member has no vote, and whose answers would give it one.
@@ -149,6 +158,10 @@ pub struct NoVote {
 pub enum WhyNoVote {
     /// It takes part for the first time, and not all members of its list have answered yet.
     New,
+    /// It found no state, and is new or has lost its disk: nobody that has a vote has answered yet.
+    Unsure,
+    /// It found no state, and has lost its disk: another has a vote, and does not know it as one that the group was started with.
+    NoState,
     /// Its disk was lost.
     Lost,
     /// The list of members, or the guarantee, was changed.
@@ -180,6 +193,26 @@ impl fmt::Display for NoVote {
                 if ids.is_empty() =>
             {
                 write!(f, "no vote: too many members have lost their disks")
+            }
+            WhyNoVote::Unsure => {
+                write!(
+                    f,
+                    "no vote yet: there was no state, so this member is new or has lost its disk; "
+                )?;
+                match ids.is_empty() {
+                    true => write!(f, "asking all others once more"),
+                    false => write!(f, "waiting for an answer of {ids}"),
+                }
+            }
+            WhyNoVote::NoState => {
+                write!(
+                    f,
+                    "no vote: there was no state, and others have voted, so this member has lost its disk; "
+                )?;
+                match ids.is_empty() {
+                    true => write!(f, "and too many others have lost theirs"),
+                    false => write!(f, "waiting for what has been promised by {ids}"),
+                }
             }
             WhyNoVote::New => write!(f, "no vote yet: waiting for a first answer of {ids}"),
             WhyNoVote::Lost | WhyNoVote::Changed | WhyNoVote::WentBack => {
@@ -220,6 +253,10 @@ pub struct Boot {
     /// Whether the member is to be added to a group that runs already, and has drawn its id for that: nobody has ever had that
     /// id. It knows of no roster, and waits for one that names it. Counts at the first start only.
     pub joins: bool,
+    /// Whether a member without a disk finds out by itself whether it is new, if nothing else is said of it here; and then, for a group
+    /// that starts so for the first time, the term that all of its terms are above: one that no former life of
+    /// the group can have reached, such as the seconds since 1970.
+    pub auto: Option<Term>,
     /// A random number that no other incarnation of this member has.
     pub lifetime: Incarnation,
 }
@@ -248,11 +285,17 @@ pub struct Stored {
     /// The incarnation in which it joined a group that was there before it: drawn once, and not known after the loss of the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined: Option<Incarnation>,
+    /// It found no state, and does not know yet whether it is new or has lost its disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsure: Option<Unsure>,
+    /// With whom the group was started, if that was without a human.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub founders: Vec<Founder>,
 }
 
 impl From<Promised> for Stored {
     fn from(promised: Promised) -> Self {
-        Stored { promised, roster: None, joined: None }
+        Stored { promised, roster: None, joined: None, unsure: None, founders: Vec::new() }
     }
 }
 
@@ -397,6 +440,30 @@ pub enum Message {
         roster: Roster,
         /// What the sender counts votes by.
         config: ConfigId,
+    },
+    /// An answer to [`Message::Ask`]: I have never voted with this disk, and do not know whether I had another.
+    Unsure {
+        /// Of the question.
+        life: Incarnation,
+        /// Of the question.
+        round: u32,
+        /// The disk.
+        unsure: Unsure,
+        /// How long the sender's promises bind; zero without leases.
+        lease: Duration,
+    },
+    /// An answer to [`Message::Ask`], of a member with a vote in a group that was started without a human.
+    Founded {
+        /// Of the question.
+        life: Incarnation,
+        /// Of the question.
+        round: u32,
+        /// The incarnation that answers.
+        by: Incarnation,
+        /// What the sender has promised.
+        promised: Promised,
+        /// With whom the group was started, [`MAX_MEMBERS`](super::MAX_MEMBERS) at most.
+        founders: Vec<Founder>,
     },
 }
 

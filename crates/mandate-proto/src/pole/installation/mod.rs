@@ -48,7 +48,8 @@
 //! A member that has lost its disk has no vote: it may have promised anything. It gets it back when
 //! all others have told it what they promised (the module `recovery` says why all). So does a member that is new
 //! ([`Boot::is_new`]): it cannot know whether the others have a leader by another list. The first start of a group needs
-//! all of its members; after that a quorum is enough.
+//! all of its members; after that a quorum is enough. A member that is started without a word on whether it is new ([`Boot::auto`]) finds
+//! out by itself, and the group writes down with whom it was started (module `founding`).
 //!
 //! # A vote that went astray
 //!
@@ -85,6 +86,7 @@ use crate::time::Instant;
 mod agreement;
 mod changing;
 mod claim;
+mod founding;
 mod interface;
 mod patience;
 mod recovery;
@@ -94,6 +96,7 @@ pub use agreement::{ConfigId, Fit, InvalidConfigId};
 pub use changing::{MemberChange, NoChange};
 use claim::Claim;
 pub use claim::SENDS;
+pub use founding::{Founder, Unsure};
 pub use interface::{
     Boot, ClaimId, Config, Effect, Event, Freed, Input, Message, NoVote, PeerGuarantee, Promised,
     Reason, Safeguard, Stored, WhyNoVote,
@@ -144,6 +147,10 @@ pub struct Installation {
     recoveries: u32,
     /// The incarnation in which this member joined, if it was added to the group.
     joined: Option<Incarnation>,
+    /// It found no state, and does not know yet whether it is new or has lost its disk.
+    unsure: Option<Unsure>,
+    /// With whom the group was started, if that was without a human.
+    founders: Vec<Founder>,
 }
 
 impl Installation {
@@ -156,6 +163,15 @@ impl Installation {
         let joined = match &boot.stored {
             Some(stored) => stored.joined,
             None => boot.joins.then_some(boot.lifetime),
+        };
+        let (unsure, founders) = match &boot.stored {
+            Some(stored) => (stored.unsure, stored.founders.clone()),
+            None => {
+                let is_auto = !boot.is_new && !boot.is_changed && !boot.joins;
+                let floor = boot.auto.filter(|_| is_auto);
+                let unsure = floor.map(|floor| Unsure { first: boot.lifetime, floor });
+                (unsure, Vec::new())
+            }
         };
         let stored = boot.stored.map(|stored| stored.promised);
         let promised = match stored {
@@ -173,6 +189,7 @@ impl Installation {
             && config.keeps(Safeguard::FirstAnswers);
         let recovery = |why| Some(Recovery::new(why, boot.lifetime, 0, now));
         let recovery = match () {
+            () if unsure.is_some() => recovery(WhyNoVote::Unsure),
             () if boot.is_changed => {
                 Some(Recovery::of_changed((promised, stored.is_some()), boot.lifetime, now))
             }
@@ -201,9 +218,12 @@ impl Installation {
             patience: Patience::default(),
             recoveries: 0,
             joined,
+            unsure,
+            founders,
             config,
         };
-        if stored.is_none() && (boot.is_new && !boot.is_changed || boot.joins) {
+        let is_new = boot.is_new && !boot.is_changed;
+        if stored.is_none() && (is_new || boot.joins || unsure.is_some()) {
             member.persist(now, effects);
         }
         member.ask(now, effects);
@@ -270,17 +290,23 @@ impl Installation {
                 Some(Membership::Observer) => WhyNoVote::Observing,
                 _ => WhyNoVote::Disputed,
             }),
-            Some(recovery) if !self.may_recover(recovery) => why(WhyNoVote::Outdated),
             Some(recovery) => {
                 let awaits = self.others().filter(|id| !recovery.has_report_of(*id)).collect();
-                Some(NoVote { why: recovery.why, awaits })
+                let why = match recovery.why {
+                    WhyNoVote::Unsure if !recovery.is_beside_voters() => WhyNoVote::Unsure,
+                    _ if !self.may_recover(recovery) => return why(WhyNoVote::Outdated),
+                    WhyNoVote::Unsure => WhyNoVote::NoState,
+                    why => why,
+                };
+                Some(NoVote { why, awaits })
             }
         }
     }
 
-    /// Whether it is new, and not all others have answered it.
+    /// Whether it is new, or may be, and not all others have answered it.
     pub fn is_new(&self) -> bool {
-        self.recovery.as_ref().is_some_and(|recovery| recovery.why == WhyNoVote::New)
+        let is_new = |why| matches!(why, WhyNoVote::New | WhyNoVote::Unsure);
+        self.recovery.as_ref().is_some_and(|recovery| is_new(recovery.why))
     }
 
     /// What this member counts votes by.
@@ -396,8 +422,12 @@ impl Installation {
         // A process that was to be added was told every list that it has, and its configuration file none.
         let is_told = self.joined.is_some() || self.roster.id() != RosterId::SEED;
         let roster = is_told.then(|| self.roster.clone());
-        let (promised, joined) = (self.promised, self.joined);
-        effects.push(Effect::Persist(Stored { promised, roster, joined }));
+        let (promised, joined, unsure) = (self.promised, self.joined, self.unsure);
+        let founders = match self.config.keeps(Safeguard::FoundersWritten) {
+            true => self.founders.clone(),
+            false => Vec::new(),
+        };
+        effects.push(Effect::Persist(Stored { promised, roster, joined, unsure, founders }));
     }
 
     /// Promises, durably before anything that follows in the effects; for as long as the other
@@ -686,18 +716,22 @@ impl Installation {
                 self.receive_release(Freed { term, by: from, life }, next, now, effects);
             }
             Message::Ask { life, round, .. } => {
-                let known = self.recovery.as_ref().is_none_or(Recovery::can_report);
-                let promised = known.then_some(self.promised);
-                let message = Message::Report { life, round, by: self.incarnation, promised };
+                let message = self.answer(life, round);
                 effects.push(Effect::Send { to: from, message });
             }
             Message::Report { life, round, by, promised } => {
-                let asked = self.recovery.as_ref();
-                let is_answer =
-                    asked.is_some_and(|asked| (asked.incarnation, asked.round) == (life, round));
-                if is_answer && promised.is_none_or(|p| self.is_sound(p)) {
+                let is_sound = promised.is_none_or(|promised| self.is_sound(promised));
+                if self.has_asked(life, round) && is_sound {
                     self.receive_report(from, by, promised, now, effects);
                 }
+            }
+            Message::Unsure { life, round, unsure, lease } if self.has_asked(life, round) => {
+                self.receive_unsure(from, (unsure, lease), now, effects);
+            }
+            Message::Founded { life, round, by, promised, founders }
+                if self.has_asked(life, round) && self.is_sound(promised) =>
+            {
+                self.receive_founded(from, (by, promised, founders), now, effects);
             }
             Message::Behind { term } if term.is_plausible_after(self.highest()) => {
                 self.go_back(from, term, now, effects);
@@ -706,6 +740,8 @@ impl Installation {
             | Message::Follow { .. }
             | Message::Refuse { .. }
             | Message::Release { .. }
+            | Message::Unsure { .. }
+            | Message::Founded { .. }
             | Message::Behind { .. } => {}
         }
     }
@@ -782,6 +818,8 @@ impl Machine for Installation {
     }
 }
 
+#[cfg(test)]
+mod automatic;
 #[cfg(test)]
 mod changes;
 #[cfg(test)]

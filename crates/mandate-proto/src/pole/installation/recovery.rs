@@ -50,11 +50,13 @@
 //! has ever promised anything: the holder of a term had promised it to itself.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::founding::{Founder, Fresh};
 use super::{
-    ConfigId, Effect, Event, Installation, MAX_LEASE, Message, Promised, Reason, Roster, Safeguard,
-    WhyNoVote,
+    Config, ConfigId, Effect, Event, Installation, MAX_LEASE, Message, Promised, Reason, Roster,
+    Safeguard, WhyNoVote,
 };
 use crate::identity::{Incarnation, MemberId, Term};
 use crate::machine::Effects;
@@ -74,6 +76,14 @@ pub(super) struct Recovery {
     reports: BTreeMap<MemberId, Option<Promised>>,
     /// The others' incarnations that have no disk either, as far as they have said.
     bereft: BTreeMap<MemberId, Incarnation>,
+    /// Of a member that is unsure: those that have said in this round that they have never voted.
+    pub(super) fresh: BTreeMap<MemberId, Fresh>,
+    /// What names the disks of those that have ever said so.
+    disks: BTreeMap<MemberId, Incarnation>,
+    /// One of the disks was heard of for the first time in this round: all are asked once more.
+    is_stale: bool,
+    /// Who founded the group, as far as others have said.
+    pub(super) founders: Vec<Founder>,
     /// When to ask again.
     pub(super) next: Instant,
 }
@@ -81,9 +91,20 @@ pub(super) struct Recovery {
 impl Recovery {
     /// Of a member without a vote; questions begin with this round.
     pub(super) fn new(why: WhyNoVote, incarnation: Incarnation, round: u32, now: Instant) -> Self {
-        let (reports, bereft) = Default::default();
-        let (own, has_disk) = (None, false);
-        Recovery { incarnation, round, why, own, has_disk, reports, bereft, next: now }
+        Recovery {
+            incarnation,
+            round,
+            why,
+            own: None,
+            has_disk: false,
+            reports: BTreeMap::new(),
+            bereft: BTreeMap::new(),
+            fresh: BTreeMap::new(),
+            disks: BTreeMap::new(),
+            is_stale: false,
+            founders: Vec::new(),
+            next: now,
+        }
     }
 
     /// Of a member whose group was changed, and which has promised this itself, as its disk says if there is one.
@@ -120,15 +141,59 @@ impl Recovery {
         now: Instant,
     ) {
         if promised.is_none() && self.bereft.insert(from, by) != Some(by) {
-            self.round = self.round.wrapping_add(1);
-            self.reports.clear();
-            self.next = now;
-            return;
+            return self.begin_round(now);
         }
+        self.fresh.remove(&from);
         // Of several the highest: an earlier one may come later.
         let known = self.reports.get(&from).copied().flatten();
         let highest = known.into_iter().chain(promised).max_by_key(|promised| promised.term);
         self.reports.insert(from, highest);
+    }
+
+    /// Takes a report of this round, by a member that has never voted, to one that is unsure itself.
+    pub(super) fn report_fresh(
+        &mut self,
+        from: MemberId,
+        fresh: Fresh,
+        promised: Option<Promised>,
+        config: &Config,
+    ) {
+        let is_known = self.disks.insert(from, fresh.disk) == Some(fresh.disk);
+        self.is_stale |= !is_known && config.keeps(Safeguard::DisksKnown);
+        // It may have got its vote since, and have said so already.
+        let is_outdated = self.reports.contains_key(&from) && !self.fresh.contains_key(&from);
+        if !is_outdated {
+            self.fresh.insert(from, fresh);
+            self.reports.insert(from, promised);
+        }
+    }
+
+    /// All are asked anew.
+    fn begin_round(&mut self, now: Instant) {
+        self.round = self.round.wrapping_add(1);
+        self.reports.clear();
+        self.fresh.clear();
+        self.is_stale = false;
+        self.next = now;
+    }
+
+    /// Whether someone has reported that has voted, or may have.
+    pub(super) fn is_beside_voters(&self) -> bool {
+        self.reports.keys().any(|id| !self.fresh.contains_key(id))
+    }
+
+    /// Notes who founded the group.
+    pub(super) fn learn_founders(&mut self, founders: &[Founder]) {
+        for founder in founders {
+            if self.founders.iter().all(|known| known.member != founder.member) {
+                self.founders.push(*founder);
+            }
+        }
+    }
+
+    /// Whether all of these have reported.
+    fn is_complete(&self, mut others: impl Iterator<Item = MemberId>) -> bool {
+        others.all(|id| self.has_report_of(id))
     }
 
     /// What to promise from now on, once all others of a group of `size` have reported, and enough
@@ -197,8 +262,9 @@ impl Installation {
 
     /// When to ask again, if ever.
     pub(super) fn asks_at(&self) -> Option<Instant> {
-        let recovery = self.recovery.as_ref().filter(|recovery| self.may_recover(recovery))?;
-        Some(recovery.next)
+        // Who is unsure may be a founder in any group.
+        let is_asking = |it: &&Recovery| it.why == WhyNoVote::Unsure || self.may_recover(it);
+        Some(self.recovery.as_ref().filter(is_asking)?.next)
     }
 
     /// Asks a member that can be reached now, without waiting until all are asked again.
@@ -210,6 +276,12 @@ impl Installation {
         }
     }
 
+    /// Whether an answer is one to the questions of this round.
+    pub(super) fn has_asked(&self, life: Incarnation, round: u32) -> bool {
+        let recovery = self.recovery.as_ref();
+        recovery.is_some_and(|asked| (asked.incarnation, asked.round) == (life, round))
+    }
+
     pub(super) fn receive_report(
         &mut self,
         from: MemberId,
@@ -219,24 +291,44 @@ impl Installation {
         effects: &mut Effects<Effect>,
     ) {
         let Some(recovery) = &mut self.recovery else { return };
-        recovery.report(from, by, promised, now);
+        match Fresh::of_new(by, promised).filter(|_| recovery.why == WhyNoVote::Unsure) {
+            Some(fresh) => recovery.report_fresh(from, fresh, promised, &self.config),
+            None => recovery.report(from, by, promised, now),
+        }
+        self.go_on_recovering(now, effects);
+    }
+
+    /// Makes of the reports what can be made of them.
+    pub(super) fn go_on_recovering(&mut self, now: Instant, effects: &mut Effects<Effect>) {
+        let others: Vec<_> = self.others().filter(|id| self.roster.has_voter(*id)).collect();
+        let Some(recovery) = &mut self.recovery else { return };
+        if recovery.is_stale && recovery.is_complete(others.into_iter()) {
+            recovery.begin_round(now);
+        }
+        if recovery.is_stale {
+            return self.ask(now, effects);
+        }
+        if let Some(founded) = self.first_start() {
+            return self.found(founded, now, effects);
+        }
+        let Some(recovery) = &self.recovery else { return };
         let why = recovery.why;
         let outcome = recovery.outcome((&self.roster, self.config.me), self.config.without);
-        let may_recover = self.recovery.as_ref().is_some_and(|recovery| self.may_recover(recovery));
-        let Some(mut recovered) = outcome.filter(|_| may_recover) else {
+        let Some(mut recovered) = outcome.filter(|_| self.may_recover(recovery)) else {
             return self.ask(now, effects);
         };
+        // Our own were those of another list, if that was changed.
+        if why == WhyNoVote::Changed || self.founders.is_empty() {
+            self.founders = recovery.founders.clone();
+        }
         recovered.to = recovered.to.filter(|to| *to != self.config.me);
         // Where nobody has promised anything yet, a new member has not either.
         let is_new = why == WhyNoVote::New;
         if !is_new || recovered.term > Term::NONE {
             recovered.lease = recovered.lease.max(self.config.guarantee.lease());
         }
-        self.recovery = None;
-        self.promised = recovered;
-        self.bound_until = now + recovered.lease;
-        self.persist(now, effects);
-        effects.push(Effect::Tell(Event::Recovered { term: recovered.term }));
+        self.unsure = None;
+        self.recover(recovered, now, effects);
     }
 
     /// Whether what the others report can give a member its vote. Not in a group that was changed, unless the member has its

@@ -54,6 +54,7 @@ impl Group {
             is_new,
             is_changed: false,
             joins: false,
+            auto: None,
             lifetime: Incarnation::new(self.incarnations),
         };
         Installation::start(config, boot, now, &mut Effects::new())

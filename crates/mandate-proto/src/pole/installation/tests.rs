@@ -36,7 +36,8 @@ const LEASED: PeerGuarantee = PeerGuarantee::Leased { lease: LEASE, allowance_pe
 
 fn start(me: u32, guarantee: PeerGuarantee) -> Installation {
     let stored = Some(Promised::ADMITTED.into());
-    let boot = Boot { stored, is_new: false, is_changed: false, joins: false, lifetime: LIFE };
+    let boot =
+        Boot { stored, is_new: false, is_changed: false, joins: false, auto: None, lifetime: LIFE };
     let mut member = Installation::start(config(me, guarantee), boot, at(0), &mut Effects::new());
     member.persisted(at(0));
     member
@@ -183,7 +184,8 @@ fn a_restarted_member_waits_a_full_lease_of_the_length_it_had_granted() {
     });
     let short = PeerGuarantee::Leased { lease: LEASE / 10, allowance_per_mille: 10 };
     let stored = stored.map(Into::into);
-    let boot = Boot { stored, is_new: false, is_changed: false, joins: false, lifetime: LIFE };
+    let boot =
+        Boot { stored, is_new: false, is_changed: false, joins: false, auto: None, lifetime: LIFE };
     let mut member = Installation::start(config(2, short), boot, at(0), &mut Effects::new());
     let higher = Message::Claim { term: Term::new(2), id: id(1), lease: LEASE, freed: None };
     let refused = answer(3, Message::Refuse { term: Term::new(2), promised: TERM });
@@ -193,7 +195,14 @@ fn a_restarted_member_waits_a_full_lease_of_the_length_it_had_granted() {
 
 #[test]
 fn a_new_member_writes_down_that_it_exists() {
-    let boot = Boot { stored: None, is_new: true, is_changed: false, joins: false, lifetime: LIFE };
+    let boot = Boot {
+        stored: None,
+        is_new: true,
+        is_changed: false,
+        joins: false,
+        auto: None,
+        lifetime: LIFE,
+    };
     let mut effects = Effects::new();
     Installation::start(config(2, LEASED), boot, at(0), &mut effects);
     let ask = Message::Ask { life: LIFE, round: 0, config: digest() };
@@ -202,8 +211,14 @@ fn a_new_member_writes_down_that_it_exists() {
 }
 
 fn without_disk(me: u32) -> (Installation, Vec<Effect>) {
-    let boot =
-        Boot { stored: None, is_new: false, is_changed: false, joins: false, lifetime: LIFE };
+    let boot = Boot {
+        stored: None,
+        is_new: false,
+        is_changed: false,
+        joins: false,
+        auto: None,
+        lifetime: LIFE,
+    };
     let mut effects = Effects::new();
     let member = Installation::start(config(me, LEASED), boot, at(0), &mut effects);
     (member, effects.drain().collect())

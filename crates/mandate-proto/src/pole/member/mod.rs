@@ -52,7 +52,7 @@
 //! let config = Config::new(me, [me], Duration::from_millis(330), Duration::from_secs(1))
 //!     .unwrap()
 //!     .with_oracle("latency/10ms, history".parse().unwrap());
-//! let boot = Boot { stored: None, is_new: true, is_changed: false, joins: false, lifetime: Incarnation::new(7) };
+//! let boot = Boot { stored: None, is_new: true, is_changed: false, joins: false, auto: None, lifetime: Incarnation::new(7) };
 //! let mut effects = Effects::new();
 //! let mut member = Member::start(config, boot, Instant::ORIGIN, &mut effects);
 //! while member.state() == State::Electing {

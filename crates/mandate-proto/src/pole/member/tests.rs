@@ -48,8 +48,14 @@ impl Subject {
     fn start(config: Config, stored: Option<Promised>, is_new: bool) -> Self {
         let mut effects = Effects::new();
         let stored = stored.map(Into::into);
-        let boot =
-            Boot { stored, is_new, is_changed: false, joins: false, lifetime: Incarnation::new(4) };
+        let boot = Boot {
+            stored,
+            is_new,
+            is_changed: false,
+            joins: false,
+            auto: None,
+            lifetime: Incarnation::new(4),
+        };
         let member = Member::start(config, boot, at(0), &mut effects);
         Subject { member, now: at(0), effects: effects.drain().collect() }
     }

@@ -1,6 +1,6 @@
 //! Members that come and go while faults last: what was asked for, and what came of it.
 //!
-//! A change is asked of whoever leads, and of the next leader if nothing came of it. What was not made while faults lasted is asked for
+//! A change is asked of the leader, and of the next one if nothing came of it. What was not made while faults lasted is asked for
 //! until it is once everything has healed: so the list after each phase is known beforehand. Changes are asked for one after the other,
 //! but for those that come two at once on purpose, of which the second must be refused.
 //!
@@ -228,7 +228,7 @@ impl Membership {
         voters
     }
 
-    /// Has whoever leads go on with what was asked for, while faults last. Those in `paused` answer nothing.
+    /// Has the leader of the moment go on with what was asked for, while faults last. Those in `paused` answer nothing.
     pub(super) fn go_on(
         &mut self,
         group: &mut ProcessGroup,

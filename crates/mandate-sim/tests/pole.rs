@@ -61,11 +61,12 @@ fn seeds_of_long_runs_that_failed_once_violate_nothing() {
 }
 
 /// The only voter lost one term and held the next at once, and from then on led without knowing it (10384); a process that was no member
-/// named a leader of a lower term after a restart, than its list (11824, 14369), or than its disk tells of, which it may (24688, 35285).
+/// named a leader of a lower term after a restart, than its list (11824, 14369), or than its disk tells of, which it may (24688, 35285); a leader without leases gave
+/// way to a vote that had gone astray, which it may (129931, 159637).
 #[test]
 fn seeds_in_which_members_come_and_go_that_failed_once_violate_nothing() {
     let options = Options { mutant: None, changes: true, releases: false };
-    for seed in [10384, 11824, 14369, 24688, 35285] {
+    for seed in [10384, 11824, 14369, 24688, 35285, 129931, 159637] {
         assert_eq!(run(seed, &options, None).verdict, Ok(()), "{seed}");
     }
 }

@@ -1,6 +1,6 @@
 //! Members that come and go while faults last: what was asked for, and what came of it.
 //!
-//! A change is asked of whoever leads, and of the next leader if nothing came of it. What was not made while faults lasted is asked for
+//! A change is asked of the leader, and of the next one if nothing came of it. What was not made while faults lasted is asked for
 //! until it is once everything has healed: so the list after each phase is known beforehand. Changes are asked for one after the other,
 //! but for those that come two at once on purpose, of which the second must be refused.
 //!
@@ -82,6 +82,8 @@ pub(super) struct Membership {
     /// Of those in the present phase, who led, and who has lost its disk.
     led: BTreeSet<MemberId>,
     lost: BTreeSet<MemberId>,
+    /// All that have ever lost their disks.
+    forgetful: BTreeSet<MemberId>,
     /// Which leader was told to hand over, and when.
     handed: Option<(MemberId, Term, Instant)>,
     figures: ChangeFigures,
@@ -111,6 +113,7 @@ impl Membership {
             gone: Gone::default(),
             led: BTreeSet::new(),
             lost: BTreeSet::new(),
+            forgetful: BTreeSet::new(),
             handed: None,
             figures: ChangeFigures::default(),
         }
@@ -170,6 +173,7 @@ impl Membership {
 
     pub(super) fn loses_disk(&mut self, member: MemberId) {
         self.lost.insert(member);
+        self.forgetful.insert(member);
     }
 
     /// The id of one that joins.
@@ -224,7 +228,7 @@ impl Membership {
         voters
     }
 
-    /// Has whoever leads go on with what was asked for, while faults last. Those in `paused` answer nothing.
+    /// Has the leader of the moment go on with what was asked for, while faults last. Those in `paused` answer nothing.
     pub(super) fn go_on(
         &mut self,
         group: &mut ProcessGroup,
@@ -439,12 +443,16 @@ impl Membership {
         }))
     }
 
-    /// Waits until those that were removed, and run, go by a list that does not name them.
+    /// Waits until those that were removed, and run, go by a list that does not name them. Who has lost its disk need not hear of it: it has
+    /// no vote, and knows only whom its configuration names, who may all have left before.
     fn await_told(&mut self, group: &mut ProcessGroup) -> Result<(), GroupError> {
         let gone: Vec<_> =
             group.members().into_iter().filter(|member| self.gone.has(*member)).collect();
         for member in gone {
             group.leave_outside(member);
+            if self.forgetful.contains(&member) {
+                continue;
+            }
             let what = format!("{member}, which was removed, goes by a list without itself");
             let told = group.until(what, |group| {
                 let listed = list_of(member, group, &mut String::new()).transpose()?;

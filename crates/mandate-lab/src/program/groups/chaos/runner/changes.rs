@@ -52,7 +52,7 @@ impl Runner<'_> {
         self.ground.address(MemberId::new(1)).is_some()
     }
 
-    /// Leaves everything as it is for so long, while whoever leads goes on with changes that are wanted.
+    /// Leaves everything as it is for so long, while the leader of the moment goes on with changes that are wanted.
     pub(super) fn hold(&mut self, length: Duration) -> Result<(), GroupError> {
         if !self.members_change() {
             sleep(length);

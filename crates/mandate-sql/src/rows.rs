@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn a_row_that_makes_no_sense_is_refused_by_name() {
         let mut cells: Vec<Value> =
-            [1, 7, 3].into_iter().map(Value::Int).chain(vec![Value::Null; 11]).collect();
+            [1, 7, 3].into_iter().map(Value::Int).chain(vec![Value::Null; 16]).collect();
         cells[5] = Value::Int(0);
         cells[6] = Value::Int(2_000_000);
         cells[7] = Value::Int(-1);

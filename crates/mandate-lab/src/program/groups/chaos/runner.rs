@@ -75,6 +75,7 @@ pub(super) struct Runner<'a> {
 
 impl<'a> Runner<'a> {
     pub(super) fn new(ground: &'a dyn ChaosTarget, group: ProcessGroup, verbose: bool) -> Self {
+        let membership = Membership::of(group.members());
         Runner {
             ground,
             verbose,
@@ -84,7 +85,7 @@ impl<'a> Runner<'a> {
             log: Vec::new(),
             killed: BTreeSet::new(),
             lost: BTreeSet::new(),
-            membership: Membership::of(group.members()),
+            membership,
             stalled_until: None,
             paused: BTreeSet::new(),
             newcomers: BTreeSet::new(),

@@ -97,13 +97,10 @@ impl RequestsOfTerm {
                     ));
                 }
             }
-            Observation::Told(Event::Answered { number, .. }) => {
-                if !self.asked.remove(&(host, *number)) {
-                    return Err(format!(
-                        "{} has two answers to request {number}",
-                        MemberName(host)
-                    ));
-                }
+            Observation::Told(Event::Answered { number, .. })
+                if !self.asked.remove(&(host, *number)) =>
+            {
+                return Err(format!("{} has two answers to request {number}", MemberName(host)));
             }
             // It has forgotten what it asked.
             Observation::Started(_) => self.asked.retain(|(asker, _)| *asker != host),

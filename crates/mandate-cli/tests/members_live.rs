@@ -110,6 +110,31 @@ fn a_request_without_an_answer_has_an_unknown_outcome_and_ends_no_later_term() {
     assert!(text(&refused).contains("this member knows of no leader"), "{refused:?}");
 }
 
+#[test]
+fn what_another_member_asks_for_waits_until_nobody_acts_on_the_mandate() {
+    let mut group = Group::with_spares(2, 0, "guarantee = 'leased'\nlease = '30s'");
+    group.start_all();
+    let leader = group.leader();
+    group.agree(leader);
+    let holder = "/v1/mandate/holders/client";
+    let (code, held) = group.http(leader, "PUT", holder, "").unwrap();
+    assert_eq!(code, 200, "{held}");
+    let group = &group;
+    thread::scope(|scope| {
+        let asked = scope.spawn(|| group.http(3 - leader, "POST", "/v1/resign", ""));
+        within(LONG, "it is being given up, and held still", || {
+            let mandate = get(group, leader, "/v1/mandate")?;
+            let is_held = mandate["holders"].as_array()?.iter().any(|it| it == "client");
+            (mandate["ending"] == true && is_held && mandate["term"].is_u64()).then_some(())
+        });
+        assert_eq!(group.http(leader, "PUT", "/v1/mandate/holders/other", "").unwrap().0, 410);
+        group.http(leader, "DELETE", holder, "").unwrap();
+        let (code, said) = asked.join().unwrap().unwrap();
+        assert_eq!(code, 204, "{said}");
+    });
+    assert_eq!(group.leader_except(&[leader]), 3 - leader);
+}
+
 /// When somebody acted in a term, first and last.
 type Acts = Mutex<BTreeMap<u64, (Instant, Instant)>>;
 

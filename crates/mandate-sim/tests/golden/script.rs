@@ -247,6 +247,10 @@ fn installation_text(message: &installation::Message) -> String {
         M::Report { promised, .. } => {
             format!("report  {}", promised.map_or("nothing".into(), |promised| on_disk(&promised)))
         }
+        M::Unsure { .. } => "unsure  there was no state".into(),
+        M::Founded { promised, founders, .. } => {
+            format!("report  {}, {} founders", on_disk(&promised), founders.len())
+        }
         M::Behind { term } => format!("behind  you had promised term {term}"),
         M::Roster { roster, .. } => format!("members {} (list {})", roster, roster.id()),
     }

@@ -12,6 +12,7 @@ use crate::certs::CertsArgs;
 use crate::client::ApiArgs;
 use crate::demo::DemoArgs;
 use crate::ledger::ReachArgs;
+use crate::members::MemberCommand;
 use crate::output::Format;
 use crate::run::{BecomeArgs, GuardArgs, RunArgs};
 use crate::sql::{SqlCommand, WhereArgs};
@@ -86,7 +87,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: SqlCommand,
     },
-    /// Who leads, as the local daemon knows it, or as a database or a broker says.
+    /// Who leads, since when and why, and who answers, as the local daemon knows it; or as a database or a broker says.
     Status(AskArgs),
     /// The last elections.
     History(AskArgs),
@@ -94,10 +95,15 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Show what happens, as it happens.
     Observe(AskArgs),
-    /// Have the local member give leadership up, and leave it to the others.
-    Resign(ApiArgs),
-    /// Have the local member hand leadership over.
+    /// Have the leader give leadership up, and leave it to the others.
+    Resign(ResignArgs),
+    /// Have the leader hand leadership over.
     Transfer(TransferArgs),
+    /// Who the members of a group are; add, replace and remove them while it runs.
+    Member {
+        #[command(subcommand)]
+        command: Box<MemberCommand>,
+    },
     /// Print the description of the daemon's HTTP interface, for generators of clients (OpenAPI).
     Openapi,
     /// Print completions for a shell.
@@ -329,10 +335,19 @@ pub(crate) struct ExplainArgs {
     pub(crate) term: Option<u64>,
 }
 
+/// By way of which daemon; or by way of a database, with `--url` and `--group`: without a daemon, a line in the leader's row.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ResignArgs {
+    #[command(flatten)]
+    pub(crate) api: ApiArgs,
+    #[command(flatten)]
+    pub(crate) database: WhereArgs,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct TransferArgs {
     #[command(flatten)]
-    pub(crate) api: ApiArgs,
+    pub(crate) ask: ResignArgs,
     /// The successor, such as p2.
     pub(crate) to: MemberId,
 }

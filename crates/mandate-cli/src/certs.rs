@@ -32,7 +32,7 @@ use crate::output::{self, Format};
 /// Members authenticate each other always: each needs a certificate of the group's authority.
 ///
 /// Run it again for what is missing; what is there is kept. Members that run use new files without a restart. A certificate alone
-/// makes no member: all members have one list, which is changed while all are stopped (docs/peer.md#changing-the-members).
+/// makes no member: `mandate member add` does (docs/peer.md#members-that-come-and-go).
 #[derive(Debug, clap::Args)]
 pub struct CertsArgs {
     /// The group's name: small letters, digits and hyphens.

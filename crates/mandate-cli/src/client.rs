@@ -102,8 +102,7 @@ impl DaemonClient {
     }
 
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
-        serde_json::from_str(&self.page(path)?)
-            .context("the answer is not that of a mandate daemon")
+        document(&self.page(path)?)
     }
 
     /// An answer as it is.
@@ -113,11 +112,34 @@ impl DaemonClient {
 
     /// Orders may have to wait until commands beside the daemon have ended.
     pub fn post(&self, path: &str, body: &impl Serialize) -> anyhow::Result<()> {
-        self.send(self.agent.post(format!("{}{path}", self.base)), body, ORDER_PATIENCE)
+        self.send(self.agent.post(format!("{}{path}", self.base)), body, ORDER_PATIENCE)?;
+        Ok(())
+    }
+
+    /// The same for an order that is answered with what came of it.
+    pub fn post_for<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> anyhow::Result<T> {
+        document(&self.send(
+            self.agent.post(format!("{}{path}", self.base)),
+            body,
+            ORDER_PATIENCE,
+        )?)
+    }
+
+    /// The same for an order to delete something.
+    pub fn delete<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let request = self.agent.delete(format!("{}{path}", self.base));
+        let request = request.config().timeout_global(Some(ORDER_PATIENCE));
+        let request = request.timeout_recv_response(Some(ORDER_PATIENCE)).build();
+        document(&self.answer(self.authorized(request).call())?)
     }
 
     pub fn put(&self, path: &str, body: &impl Serialize) -> anyhow::Result<()> {
-        self.send(self.agent.put(format!("{}{path}", self.base)), body, PATIENCE)
+        self.send(self.agent.put(format!("{}{path}", self.base)), body, PATIENCE)?;
+        Ok(())
     }
 
     fn send(
@@ -125,11 +147,10 @@ impl DaemonClient {
         request: ureq::RequestBuilder<WithBody>,
         body: &impl Serialize,
         patience: Duration,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<String> {
         let request = request.config().timeout_global(Some(patience));
         let request = request.timeout_recv_response(Some(patience)).build();
-        self.answer(self.authorized(request).send_json(body))?;
-        Ok(())
+        self.answer(self.authorized(request).send_json(body))
     }
 
     /// The code and text of an answer, within a bound.
@@ -221,6 +242,10 @@ impl DaemonClient {
             self.base.trim_start_matches("http://")
         )
     }
+}
+
+fn document<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
+    serde_json::from_str(text).context("the answer is not that of a mandate daemon")
 }
 
 /// The TLS error that a request failed with, if it was one. An error of the handshake comes inside an I/O error.

@@ -33,6 +33,7 @@ pub mod ledger;
 mod local;
 #[doc(hidden)]
 pub mod logging;
+mod members;
 #[doc(hidden)]
 pub mod node;
 mod oracle_rank;
@@ -105,6 +106,7 @@ fn dispatch(args: Args) -> anyhow::Result<Exit> {
         Command::Observe(args) => local::observe(&args, format),
         Command::Resign(args) => local::resign(&args),
         Command::Transfer(args) => local::transfer(&args),
+        Command::Member { command } => members::run(*command, format),
         Command::Openapi => {
             output::print_json(&node::openapi())?;
             Ok(Exit::Success)

@@ -4,14 +4,14 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::Context;
 
-use crate::args::{AskArgs, ExplainArgs, TransferArgs};
-use crate::client::{ApiArgs, DaemonClient};
+use crate::args::{AskArgs, ExplainArgs, ResignArgs, TransferArgs};
+use crate::client::DaemonClient;
 use crate::exit::Exit;
 use crate::ledger::{RoleMapDocument, show as ledger};
 use crate::node::chronicle::EventDocument;
 use crate::node::document::{ElectionDocument, StatusDocument};
 use crate::output::{self, Format};
-use crate::sql::show;
+use crate::sql::{self, show};
 
 pub(crate) fn status(args: &AskArgs, format: Format) -> anyhow::Result<Exit> {
     if args.ledger.brokers.is_some() {
@@ -47,29 +47,23 @@ fn status_text(status: &StatusDocument) -> String {
         text += &format!("; the lease lasts {left:.0} ms more");
     }
     text += "\n\n";
+    if let Some(leader) = &status.leader {
+        text += &reign_text(leader, status);
+    }
     if let Some(value) = &status.value {
         text += &format!("  value       {}\n", output::indented(value));
     }
     text += &format!("  guarantee   {}\n  oracle      {}\n", status.guarantee, status.oracle);
+    if let (Some(release), Some(protocol)) = (&status.release, status.protocol) {
+        text += &format!("  release     {release}, protocol {protocol}\n");
+    }
     for (name, value) in &status.figures {
         text += &format!("  {name:<11} {value}\n");
     }
     if let Some(reason) = &status.not_a_candidate {
         text += &format!("  no candidate: it {reason}\n");
     }
-    for peer in &status.members {
-        let answers = match peer.suspected {
-            Some(true) => "does not answer",
-            Some(false) => "answers",
-            None => "",
-        };
-        let time = peer.round_trip_ms.map(|time| format!("round trip {time:.2} ms"));
-        let line = format!("\n  {:<5} {answers:<16} {}", peer.id, time.unwrap_or_default());
-        text += line.trim_end();
-        if let Some(trouble) = &peer.trouble {
-            text += &format!("\n        {trouble}");
-        }
-    }
+    text += &members_text(status);
     for trouble in status.no_vote.iter().chain(&status.troubles) {
         text += &format!("\n\n  WARNING: {trouble}");
     }
@@ -78,6 +72,55 @@ fn status_text(status: &StatusDocument) -> String {
             "\n\n  {} is refused: it is configured with {}, and this member with {}; give all the same",
             other.member, other.theirs, other.ours
         );
+    }
+    text
+}
+
+/// Who leads, since when and why, as far as the member that is asked knows.
+fn reign_text(leader: &str, status: &StatusDocument) -> String {
+    let since = status.since_ms.map_or_else(String::new, |at| {
+        let lasts = Duration::from_millis(status.now_ms.saturating_sub(at));
+        let at = humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(at));
+        format!(" since {at} ({})", output::readable(lasts))
+    });
+    let why = status.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+    match since.is_empty() && why.is_empty() {
+        true => String::new(),
+        false => format!("  leader      {leader}{since}{why}\n"),
+    }
+}
+
+/// The others, as the member that is asked knows them.
+fn members_text(status: &StatusDocument) -> String {
+    let mut text = String::new();
+    if let Some(list) = status.list.filter(|list| list.term > 0) {
+        text += &format!("  list        {list}\n");
+    }
+    for peer in &status.members {
+        let answers = match peer.suspected {
+            Some(true) => "does not answer",
+            Some(false) => "answers",
+            None => "",
+        };
+        let time = peer.round_trip_ms.map(|time| format!("round trip {time:.2} ms"));
+        let protocol = peer.protocol.map(|version| format!("protocol {version}"));
+        let release = peer.release.as_ref().map(|release| format!("release {release}"));
+        let said: Vec<_> = [time, protocol, release].into_iter().flatten().collect();
+        let line = format!("\n  {:<5} {answers:<16} {}", peer.id, said.join(", "));
+        text += line.trim_end();
+        let differs = peer.list.filter(|theirs| Some(*theirs) != status.list);
+        let notes = [
+            peer.part.as_deref().and_then(|part| match part {
+                "learner" => Some("it learns, and does not vote yet".to_owned()),
+                _ => None,
+            }),
+            peer.no_vote.clone().filter(|_| peer.part.as_deref() != Some("learner")),
+            differs.map(|list| format!("it goes by list {list}")),
+            peer.trouble.clone(),
+        ];
+        for note in notes.into_iter().flatten() {
+            text += &format!("\n        {note}");
+        }
     }
     text
 }
@@ -223,15 +266,22 @@ pub(crate) fn observe(args: &AskArgs, format: Format) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-pub(crate) fn resign(args: &ApiArgs) -> anyhow::Result<Exit> {
-    DaemonClient::new(args)?.post("/v1/resign", &serde_json::json!({}))?;
-    output::print("given back; the others elect")?;
+pub(crate) fn resign(args: &ResignArgs) -> anyhow::Result<Exit> {
+    if let Some(address) = args.database.address()? {
+        return sql::request(&address, &args.database, None);
+    }
+    DaemonClient::new(&args.api)?.post("/v1/resign", &serde_json::json!({}))?;
+    output::print("leadership is given back; the others elect")?;
     Ok(Exit::Success)
 }
 
 pub(crate) fn transfer(args: &TransferArgs) -> anyhow::Result<Exit> {
-    let to = args.to.to_string();
-    DaemonClient::new(&args.api)?.post("/v1/transfer", &serde_json::json!({ "to": to }))?;
+    let TransferArgs { ask, to } = args;
+    if let Some(address) = ask.database.address()? {
+        return sql::request(&address, &ask.database, Some(*to));
+    }
+    let to = to.to_string();
+    DaemonClient::new(&ask.api)?.post("/v1/transfer", &serde_json::json!({ "to": to }))?;
     output::print(format!("handed over to {to}"))?;
     Ok(Exit::Success)
 }

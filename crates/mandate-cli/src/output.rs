@@ -61,6 +61,7 @@ pub fn with_flags(text: String) -> String {
         ("`Start::New`", "--new"),
         ("`Start::Lost`", "--lost"),
         ("`Start::Changed`", "--members-changed"),
+        ("`Start::Join`", "--join"),
         ("`Start::Auto`", "first_start = \"auto\" in its configuration"),
     ];
     flags.into_iter().fold(text, |text, (name, flag)| text.replace(name, flag))
@@ -123,6 +124,9 @@ mod tests {
             with_flags(said.into()),
             "start it with --new; if its disk was lost, with --lost"
         );
+        let error = mandate::runtime::StartError::NoState("p1.state".into());
+        let said = with_flags(error.to_string());
+        assert!(said.contains("with --join") && !said.contains("Start::"), "{said}");
         let error = mandate::runtime::StartError::HasState("p1.state".into());
         let said = with_flags(error.to_string());
         assert!(

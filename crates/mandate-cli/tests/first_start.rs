@@ -22,7 +22,7 @@ fn automatic(size: u32) -> Group {
 }
 
 fn start(group: &mut Group, id: u32) {
-    group.run(id, &["node"]);
+    group.launch(id, &["node"]);
 }
 
 fn lose_disk(group: &mut Group, id: u32) {
@@ -96,7 +96,7 @@ fn one_way_to_start_is_enough_for_the_first_start_for_restarts_and_for_lost_disk
     within(Duration::from_secs(30), "nobody leads", || group.leaders().is_empty().then_some(()));
     // Nor does it help to say what is known.
     lose_disk(&mut group, others[0]);
-    group.run(others[0], &["node", "--lost"]);
+    group.launch(others[0], &["node", "--lost"]);
     until_said(&group, others[0], "no vote: too many members have lost their disks");
     assert!(group.leaders().is_empty());
 
@@ -112,7 +112,7 @@ fn one_way_to_start_is_enough_for_the_first_start_for_restarts_and_for_lost_disk
 #[test]
 fn a_group_of_members_of_both_kinds_starts() {
     let mut group = automatic(3);
-    group.run(1, &["node", "--new"]);
+    group.launch(1, &["node", "--new"]);
     start(&mut group, 2);
     start(&mut group, 3);
     assert!(led_term(&group) > 1_700_000_000);

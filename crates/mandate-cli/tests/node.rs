@@ -34,12 +34,20 @@ fn three_members_elect_and_survive_the_death_of_their_leader() {
     let follower = if leader == 1 { 2 } else { 1 };
     let status = text(&group.ask(follower, &["status"]));
     assert!(status.contains(&format!("p{follower} of test follows p{leader}")), "{status}");
-    // Only the leader can give leadership up; another member says who that is.
-    let to = format!("p{follower}");
-    for words in [&["resign"][..], &["transfer", &to]] {
-        let refused = text(&group.ask(follower, words));
-        assert!(refused.contains(&format!("p{leader} does, in term")), "{words:?}: {refused}");
-    }
+    // Whoever is asked, the leader does it, and everyone can say why the next one leads.
+    let other = 6 - leader - follower;
+    transfer(&group, other, follower);
+    group.agree(follower);
+    let status = text(&group.ask(other, &["status"]));
+    let why = format!("p{leader} was asked to hand over to p{follower}");
+    assert!(status.contains(&format!("leader      p{follower} since ")), "{status}");
+    assert!(status.contains(&why), "{status}");
+    let refused = text(&group.ask(other, &["transfer", &format!("p{follower}")]));
+    assert!(refused.contains(&format!("p{follower} leads already")), "{refused}");
+    let resigned = group.ask(other, &["resign"]);
+    assert!(resigned.status.success(), "{resigned:?}");
+    let leader = group.leader_except(&[follower]);
+    group.agree(leader);
 
     group.kill(leader);
     let next = group.leader_except(&[leader]);
@@ -237,7 +245,7 @@ fn leadership_is_handed_over_on_request() {
     let to = if leader == 1 { 2 } else { 1 };
     let refused = group.ask(to, &["transfer", &format!("p{leader}")]);
     assert!(!refused.status.success());
-    assert!(text(&refused).contains("does not lead"), "{refused:?}");
+    assert!(text(&refused).contains(&format!("p{leader} leads already")), "{refused:?}");
     transfer(&group, leader, to);
     assert_eq!(group.leader_except(&[leader]), to);
     group.agree(to);
@@ -363,8 +371,12 @@ fn the_http_interface_answers_for_people_programs_and_balancers() {
     let rebound = group.http_as("evil.example:80", leader, "POST", "/v1/resign");
     assert_eq!(rebound, Some(403));
     assert_eq!(group.leaders(), [leader]);
-    let (code, body) = group.http(follower, "POST", "/v1/resign", "").unwrap();
+    // From a term that it does not lead in, only the leader itself could; from whichever it is, the leader does.
+    let (code, body) = group.http(follower, "POST", "/v1/resign", r#"{"term":1}"#).unwrap();
     assert_eq!(code, 409, "{body}");
+    let (code, body) = group.http(follower, "POST", "/v1/resign", "").unwrap();
+    assert_eq!(code, 204, "{body}");
+    group.leader_except(&[leader]);
 }
 
 #[test]

@@ -26,11 +26,14 @@ fn run(directory: &Path, name: &str) -> Running {
 
 /// The script says under which name it runs.
 fn run_on(url: &str, directory: &Path, name: &str) -> Running {
-    let script = format!("echo $MANDATE_TERM > {name}; exec sleep 1000");
+    run_script(url, directory, name, &format!("echo $MANDATE_TERM > {name}; exec sleep 1000"))
+}
+
+fn run_script(url: &str, directory: &Path, name: &str, script: &str) -> Running {
     let mut command = mandate();
     command.args(["run", "backup", "--url", url, "--round", ROUND, "--"]);
     let log = File::create(directory.join(format!("{name}.log"))).unwrap();
-    command.args(["sh", "-c", &script]).current_dir(directory).stderr(log);
+    command.args(["sh", "-c", script]).current_dir(directory).stderr(log);
     Running(command.spawn().unwrap())
 }
 
@@ -211,6 +214,55 @@ fn a_daemon_whose_member_elects_on_a_database_answers_like_any_other() {
     assert!(term(directory.path(), "beside") > 1);
     within(PATIENCE, "it knows why", || said(&["history"]).contains("resigned").then_some(()));
     drop(beside);
+}
+
+/// Without a daemon, an operator has leadership handed over and given up by a line in the row, and commands end before that.
+fn is_asked_by_its_row(url: &str) {
+    let directory = Place::new();
+    let path = directory.path();
+    let said = |args: &[&str]| text(mandate().args(args).args(ABOUT).args(["--url", url]));
+    let script = "trap 'echo > first.ended; exit' TERM; echo $MANDATE_TERM > first; while :; do sleep 0.05; done";
+    let mut first = run_script(url, path, "first", script);
+    assert_eq!(term(path, "first"), 1);
+    let second = "test -e first.ended && echo $MANDATE_TERM > second; exec sleep 1000";
+    let mut second = run_script(url, path, "second", second);
+    let (leader, other) = within(PATIENCE, "both are in the group", || {
+        let status = said(&["status", "-o", "json"]);
+        let status: serde_json::Value = serde_json::from_str(&status).ok()?;
+        let leader = status["leader"].as_str()?.to_owned();
+        let mut names = status["members"].as_array()?.iter().map(|row| row["member"].as_str());
+        let other = names.find(|name| *name != Some(&leader))??.to_owned();
+        Some((leader, other))
+    });
+    let refused = said(&["transfer", "p1"]);
+    assert!(refused.contains("p1 is not in backup; there are"), "{refused}");
+    let refused = said(&["transfer", &leader]);
+    assert!(refused.contains(&format!("{leader} leads backup already")), "{refused}");
+    let done = said(&["transfer", &other]);
+    assert!(done.contains(&format!("handed over to {other}, which leads in term 2")), "{done}");
+    assert_eq!(term(path, "second"), 2, "the first command had ended");
+    assert_eq!(first.0.wait().unwrap().code(), Some(5), "leadership was lost");
+    let done = said(&["resign"]);
+    assert!(
+        done.contains(&format!("{other} has given term 2 up; nobody has taken over")),
+        "{done}"
+    );
+    assert_eq!(second.0.wait().unwrap().code(), Some(5));
+    let refused = said(&["resign"]);
+    assert!(refused.contains("nobody leads backup now"), "{refused}");
+}
+
+#[test]
+fn an_operator_moves_leadership_by_way_of_the_database_alone() {
+    let file = Place::new();
+    is_asked_by_its_row(&format!("sqlite:{}", file.path().join("mandate.db").display()));
+    let server = Postgres::launch(&PostgresConfig::default()).unwrap();
+    assert!(text(mandate().args(["sql", "init", "--url", &server.url()])).contains("ready"));
+    is_asked_by_its_row(&server.url());
+    drop(server);
+    let server = MariaDb::launch(&MariaDbConfig::default()).unwrap();
+    assert!(text(mandate().args(["sql", "init", "--url", &server.url()])).contains("ready"));
+    is_asked_by_its_row(&server.url());
 }
 
 /// What `mandate sql init --print` says that members must be granted, for an account of this name.

@@ -5,18 +5,21 @@
 //! [`led`](Election::led); `lead` and `cancel` run a second future beside that, whose only purpose is to
 //! be dropped.
 
+use std::future::poll_fn;
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use mandate_proto::election::Figures;
 use mandate_proto::identity::MemberId;
-use mandate_proto::pole::installation::{Entry, MemberChange, Membership};
+use mandate_proto::pole::installation::{Entry, MemberChange, Membership, RosterId};
 use mandate_proto::value::Value;
-use mandate_runtime::{ChangeError, Election, ElectionState, Mandate};
-use tokio::sync::mpsc;
+use mandate_runtime::{ChangeError, Election, ElectionState, Event, Mandate};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -55,7 +58,8 @@ pub async fn run(
     let observing = tokio::spawn(observe(election.clone()));
     let member = behaviour.member;
     let acting = tokio::spawn(act(election.clone(), behaviour, ends.clone()));
-    let mut actor = Actor { member, election, leading: None };
+    let settled = settled(&election);
+    let mut actor = Actor { member, election, settled, leading: None };
     loop {
         let line = tokio::select! {
             _ = terminated.recv() => break,
@@ -129,6 +133,22 @@ async fn observe(election: Election) {
     }
 }
 
+/// Follows which of its lists the member, as the leader, knows to be on the disks of a quorum.
+fn settled(election: &Election) -> watch::Receiver<Option<RosterId>> {
+    let (found, settled) = watch::channel(None);
+    let mut events = election.events();
+    tokio::spawn(async move {
+        loop {
+            match events.recv().await {
+                Ok(Event::RosterSettled(roster)) => _ = found.send(Some(roster)),
+                Ok(_) | Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return,
+            }
+        }
+    });
+    settled
+}
+
 async fn act(election: Election, behaviour: Behaviour, ends: Arc<AtomicBool>) {
     let register = behaviour.register.as_deref().map(RegisterWriter::connect);
     let mut register = register.and_then(|connected| {
@@ -179,6 +199,8 @@ fn act_while_it_holds(
 struct Actor {
     member: MemberId,
     election: Election,
+    /// The last list that this member, as the leader, knew a quorum to have on disk.
+    settled: watch::Receiver<Option<RosterId>>,
     /// What `lead` has begun.
     leading: Option<JoinHandle<()>>,
 }
@@ -189,9 +211,8 @@ impl Actor {
         let (number, order) = line.split_once(' ')?;
         let number = number.parse().ok()?;
         let answer = match order.parse() {
-            // On its own: it may take as long as it takes a quorum to answer.
             Ok(Instruction::Change(change)) => {
-                tokio::spawn(change_members(self.election.clone(), number, change));
+                self.change(number, change).await;
                 return None;
             }
             Ok(order) => self.carry_out(order).await,
@@ -219,10 +240,19 @@ impl Actor {
             Instruction::Value => return Ok(self.value()),
             Instruction::Status => return self.status().await,
             Instruction::Stall(ms) => stall(Duration::from_millis(ms)),
-            Instruction::Members => return Ok(self.members()),
+            Instruction::Members => return self.members(),
             Instruction::Change(_) => return Err("it is carried out on its own".into()),
         }
         Ok(String::new())
+    }
+
+    /// Asks for a change, and does not wait until it is settled or refused: that may take as long as it takes a quorum to answer.
+    async fn change(&self, number: u64, change: MemberChange) {
+        let mut changing = Box::pin(change_members(self.election.clone(), number, change));
+        // It is asked for at once, so that of two the first comes first.
+        if poll_fn(|context| Poll::Ready(changing.as_mut().poll(context))).await.is_pending() {
+            tokio::spawn(changing);
+        }
     }
 
     fn lead(&mut self) {
@@ -257,12 +287,16 @@ impl Actor {
         }
     }
 
-    /// The list that it goes by, if its engine keeps one.
-    fn members(&self) -> String {
+    /// The number of the list that it goes by, whether it has settled that itself, and who is on it.
+    fn members(&self) -> Result<String, String> {
         let roster = self.election.members().borrow().clone();
-        let entries = roster.iter().flat_map(|roster| roster.entries());
-        let words: Vec<_> = entries.map(word).collect();
-        words.join(" ")
+        let roster = roster.ok_or("its engine keeps no list of members")?;
+        let is_settled = *self.settled.borrow() == Some(roster.id());
+        let mut text = format!("{} {}", roster.id(), if is_settled { "settled" } else { "open" });
+        for entry in roster.entries() {
+            text += &format!(" {}", word(entry));
+        }
+        Ok(text)
     }
 
     async fn status(&self) -> Result<String, String> {
@@ -286,10 +320,10 @@ fn word(entry: &Entry) -> String {
     format!("{}:{part}{replaces}", entry.id)
 }
 
-/// Changes the members and says what came of it.
+/// Changes the members and tells what came of it.
 async fn change_members(election: Election, number: u64, change: MemberChange) {
     let answer = match election.change_members(change).await {
-        Ok(_) => Ok(String::new()),
+        Ok(roster) => Ok(roster.id().to_string()),
         Err(error @ ChangeError::Refused(_)) => Err(format!("refused: {error}")),
         Err(error) => Err(format!("unknown: {error}")),
     };

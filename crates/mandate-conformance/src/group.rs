@@ -41,6 +41,8 @@ pub struct ActorSettings {
     pub register: bool,
     /// Whether they act on what their mandate said once.
     pub careless: bool,
+    /// Whether they count a change of members as settled before a quorum has it; of members that keep a list.
+    pub hasty: bool,
 }
 
 /// Why something could not be done with a group.
@@ -102,6 +104,8 @@ pub struct ProcessGroup {
     excludes: bool,
     conduct: ActorSettings,
     paused: BTreeSet<MemberId>,
+    /// Processes of members that were removed from the group.
+    outside: BTreeSet<MemberId>,
     said: Receiver<(MemberId, String)>,
     hears: Sender<(MemberId, String)>,
     history: History,
@@ -137,6 +141,7 @@ impl ProcessGroup {
             excludes: subject.lacks(Ability::Exclude).is_none(),
             conduct,
             paused: BTreeSet::new(),
+            outside: BTreeSet::new(),
             said,
             hears,
             history: History::default(),
@@ -185,6 +190,9 @@ impl ProcessGroup {
         if self.conduct.careless {
             command.arg("--careless");
         }
+        if self.conduct.hasty {
+            command.arg("--hasty");
+        }
         placed(&*self.members, member, command)
     }
 
@@ -197,7 +205,8 @@ impl ProcessGroup {
         opened.map_err(system(format!("keep what {member} says")))
     }
 
-    fn until_ready(&mut self, member: MemberId) -> Result<(), GroupError> {
+    /// Waits until a member that was started takes part.
+    pub fn until_ready(&mut self, member: MemberId) -> Result<(), GroupError> {
         self.until(format!("{member} takes part"), |group| {
             group.ready.contains(&member).then_some(())
         })
@@ -294,8 +303,10 @@ impl ProcessGroup {
             let act = if group.excludes { history.latest() } else { history.newest() };
             let act = act.filter(|act| act.at >= began)?;
             let known = Some((act.member, act.term));
-            let mut running =
-                group.processes.keys().filter(|member| !group.paused.contains(member));
+            let mut running = group
+                .processes
+                .keys()
+                .filter(|member| !group.paused.contains(member) && !group.outside.contains(member));
             let agrees = |member: &MemberId| match group.history.view(*member) {
                 view if !group.excludes => view.is_some_and(|view| view != Seen::Stopped),
                 Some(Seen::Electing) => !group.knows_leader && *member != act.member,
@@ -303,6 +314,11 @@ impl ProcessGroup {
             };
             running.all(agrees).then_some(act)
         })
+    }
+
+    /// A member was removed from the group: its process may run on, and nobody waits until it follows.
+    pub fn leave_outside(&mut self, member: MemberId) {
+        self.outside.insert(member);
     }
 
     /// Waits for an act in a higher term. The first of the highest.

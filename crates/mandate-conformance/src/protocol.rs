@@ -42,8 +42,8 @@
 //! | `N value` | what the leader has published, as the member shows it | `ok`, `ok LEADER TERM VALUE` |
 //! | `N status` | what the member knows | `ok SEEN suspects MEMBER ...` |
 //! | `N figures HISTORY REQUESTS` | tell the oracle of this member | `ok` |
-//! | `N change CHANGE` | change the members, as the leader: `add MEMBER ADDRESS`, `add MEMBER ADDRESS replaces MEMBER`, `observe MEMBER ADDRESS` or `remove MEMBER` | `ok` once a quorum has it on disk, `no refused: REASON` if nothing has changed, `no unknown: REASON`; answers to other orders may come before |
-//! | `N members` | the list of members that it goes by | `ok MEMBER:PART ...`, where the part is `voter`, `learner` or `observer`, and `>MEMBER` behind it names who leaves for it |
+//! | `N change CHANGE` | change the members, as the leader: `add MEMBER ADDRESS`, `add MEMBER ADDRESS replaces MEMBER`, `observe MEMBER ADDRESS`, `promote MEMBER` or `remove MEMBER` | `ok LIST`, the number of the list that the member goes by, once a quorum has it on disk; `no refused: REASON` if nothing has changed; `no unknown: REASON`. Answers to other orders may come before |
+//! | `N members` | the list of members that it goes by | `ok LIST settled MEMBER:PART ...` if it has said as the leader that the list is settled, else `ok LIST open MEMBER:PART ...`; the part is `voter`, `learner` or `observer`, and `>MEMBER` behind it names who leaves for it |
 //! | `N stall MS` | let the engine not run for so many milliseconds, while what it has started beside itself does, and acts go on | `ok` at once |
 //!
 //! The end of the input, and SIGTERM, ask for a shutdown in good order.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use mandate_proto::identity::MemberId;
 use mandate_proto::value::{InvalidValue, NoPublish};
+use mandate_runtime::LeaderRequestError;
 
 use crate::roles::UnknownRole;
 
@@ -62,6 +63,30 @@ pub enum Error {
     /// It was not published, and nothing has changed.
     #[error("the value was not published: {0}")]
     NotPublished(#[from] NoPublish),
+    /// What the leader was asked for was not done, or may have been: its kind says which.
+    #[error(transparent)]
+    Request(#[from] LeaderRequestError),
+    /// A leader that was to be removed leads no more, and is a member still.
+    #[error("{member} led and has handed leadership over to {to}, but is a member still: {error}")]
+    HandedOver {
+        /// The former leader.
+        member: MemberId,
+        /// Its successor.
+        to: MemberId,
+        /// Why it is a member still.
+        error: Box<Error>,
+    },
+    /// Nobody could reach a new member there.
+    #[error(
+        "`{address}` is not where the other members could reach {member}: write host:port, as in 10.0.0.4:7101, with a host that \
+         they can resolve or an address of one network card (not 0.0.0.0)"
+    )]
+    Unreachable {
+        /// The new member.
+        member: MemberId,
+        /// What was said of where it is.
+        address: String,
+    },
     /// The system gave no random number.
     #[error("the system gave no random number: {0}")]
     Random(getrandom::Error),

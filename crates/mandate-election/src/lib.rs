@@ -47,6 +47,7 @@ mod error;
 #[cfg(feature = "ledger")]
 pub mod kafka;
 pub mod member;
+mod members;
 pub mod oracle;
 #[cfg(feature = "peer")]
 pub mod peer;
@@ -59,6 +60,7 @@ pub mod telemetry;
 pub use config::{Builder, from_file};
 pub use error::{ConfigError, Error};
 pub use member::{Member, MemberInfo};
+pub use members::Removed;
 pub use oracle::Scorer;
 pub use roles::{Roles, UnknownRole};
 
@@ -69,11 +71,15 @@ pub use mandate_runtime as runtime;
 pub use mandate_proto::election::{Figures, Guarantee, NoTransfer, State};
 pub use mandate_proto::identity::{MemberId, Term};
 pub use mandate_proto::oracle::{Oracle, Preference, View};
+pub use mandate_proto::pole::installation::{
+    Contact, MemberChange, Membership, NoChange, Roster, RosterId,
+};
 pub use mandate_proto::score::Score;
 pub use mandate_proto::value::{InvalidValue, MAX_VALUE_BYTES, NoPublish, Value};
 pub use mandate_runtime::event::Record;
 pub use mandate_runtime::{
-    Election, ElectionState, Event, LeadError, Loan, Mandate, Observer, Start, Status,
+    ChangeError, Election, ElectionState, Event, LeadError, LeaderRequestError, Loan, Mandate,
+    Observer, Start, Status,
 };
 
 #[cfg(all(doctest, feature = "peer", feature = "sqlite", feature = "kafka"))]

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use mandate_proto::identity::MemberId;
 use mandate_proto::oracle::Oracle;
+use mandate_proto::pole::installation::{Entry, Membership};
 use mandate_proto::value::Value;
 use mandate_runtime::{Election, LeadError, Mandate};
 
@@ -56,8 +57,31 @@ pub(crate) enum Engine {
 pub struct MemberInfo {
     /// Its id.
     pub id: MemberId,
-    /// Who it is, for people, where that is known.
+    /// Who it is, for people, where that is known: on a database, or by its name in the group's list.
     pub label: Option<String>,
+    /// What it does, where the group has a list.
+    pub part: Option<Membership>,
+    /// Where it is, as `host:port`, where a list or this member's configuration says it.
+    pub address: Option<String>,
+}
+
+impl MemberInfo {
+    #[cfg_attr(not(any(feature = "peer", feature = "sql")), allow(dead_code))]
+    pub(crate) fn unlisted(id: MemberId, label: Option<String>) -> Self {
+        MemberInfo { id, label, part: None, address: None }
+    }
+}
+
+impl From<&Entry> for MemberInfo {
+    fn from(entry: &Entry) -> Self {
+        let said = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        MemberInfo {
+            id: entry.id,
+            label: said(&entry.contact.name),
+            part: Some(entry.part),
+            address: said(&entry.contact.address),
+        }
+    }
 }
 
 impl fmt::Debug for Member {
@@ -149,15 +173,17 @@ impl Member {
         }
     }
 
-    /// The group's members as far as they are known now, this one included; `None` where members do not know of each other: on
-    /// Kafka.
+    /// The group's members as far as they are known now, this one included unless it waits to be added; `None` where members do not know
+    /// of each other: on Kafka.
     pub async fn members(&self) -> Option<Arc<[MemberInfo]>> {
         match &self.0.engine {
             #[cfg(feature = "peer")]
-            Engine::Peer { protocol, .. } => {
-                let ids = protocol.members().iter();
-                Some(ids.map(|id| MemberInfo { id: *id, label: None }).collect())
-            }
+            Engine::Peer { protocol, .. } => Some(match self.list() {
+                Some(list) => list.entries().iter().map(MemberInfo::from).collect(),
+                None => {
+                    protocol.members().iter().map(|id| MemberInfo::unlisted(*id, None)).collect()
+                }
+            }),
             #[cfg(feature = "sql")]
             Engine::Sql { member, table, .. } => Some(table.of(member).await),
             #[cfg(feature = "ledger")]

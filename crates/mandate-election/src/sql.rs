@@ -229,7 +229,7 @@ impl MemberTable {
         }
         match member.database().members(member.group()).await {
             Ok(rows) => {
-                let info = |row: MemberEntry| MemberInfo { id: row.member, label: Some(row.label) };
+                let info = |row: MemberEntry| MemberInfo::unlisted(row.member, Some(row.label));
                 let members: Arc<[MemberInfo]> = rows.into_iter().map(info).collect();
                 *self.known() = Some((Instant::now(), members.clone()));
                 members

@@ -135,7 +135,14 @@ impl LocalGroup {
             let figures =
                 Figures { history: server.history, requests: server.requests, application: None };
             (
-                MemberConfig { config, edited: None, joins: false, figures, mutant: None },
+                MemberConfig {
+                    config,
+                    edited: None,
+                    joins: false,
+                    is_upgraded: false,
+                    figures,
+                    mutant: None,
+                },
                 HostClocks::new(0),
             )
         });

@@ -35,6 +35,62 @@ fn a_group_keeps_its_promises_through_faults_of_many_kinds() {
     assert!(report["acts"].as_u64().is_some_and(|acts| acts > 1000), "closely watched: {report:#}");
 }
 
+/// Changes of members and members that are cut off: so that each kind of change is there, and some while a cut lasts.
+const CHANGES: [&str; 15] = [
+    "--changes",
+    "--lease",
+    "1s",
+    "--only",
+    "add-member",
+    "--only",
+    "replace-member",
+    "--only",
+    "remove-member",
+    "--only",
+    "two-changes",
+    "--only",
+    "cut-off",
+    "--within",
+    // A bound for hangs.
+    "120s",
+];
+
+#[test]
+fn no_change_of_members_is_lost_and_who_is_removed_acts_no_more() {
+    let (output, report) = chaos(&[&CHANGES[..], &["--faults", "14", "--seed", "6"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{report:#}");
+    assert_eq!((&report["outcome"], &report["faults"]), (&"passed".into(), &14.into()));
+    let changes = report["changes"].as_object().expect("what came of changes");
+    for what in ["added", "replaced", "removed", "lost_disks", "leaders", "asked_in_cuts"] {
+        assert!(changes[what].as_u64() > Some(0), "{what}: {changes:?}");
+    }
+    for what in ["refused_beside_another", "used_ids_refused"] {
+        assert!(changes[what].as_u64() > Some(0), "{what}: {changes:?}");
+    }
+    let all: u64 =
+        ["added", "replaced", "removed"].iter().filter_map(|what| changes[*what].as_u64()).sum();
+    assert_eq!(changes["made"].as_u64(), Some(all), "{changes:?}");
+}
+
+/// A hasty leader that is cut off says of a change that it is settled, and the next leader has never heard of it. Whether the leader has a
+/// lease left when it is asked depends on real time.
+#[test]
+fn leaders_that_count_changes_before_a_quorum_has_them_are_found_out() {
+    let found = (1..=8).map(|seed: u32| seed.to_string()).find_map(|seed| {
+        let bug = ["--faults", "40", "--hasty", "--seed", &seed];
+        let (output, report) = chaos(&[&CHANGES[..], &bug[..]].concat());
+        (output.status.code() == Some(10)).then_some((report, seed))
+    });
+    let (report, seed) = found.expect("in one of eight, a change is lost");
+    let violations = report["violations"].to_string();
+    assert!(
+        violations.contains("was settled in list") || violations.contains("no quorum ran"),
+        "{violations}"
+    );
+    let command = report["command"].as_str().expect("a command");
+    assert!(command.contains(&format!("--seed {seed} --changes")) && command.ends_with("--hasty"));
+}
+
 /// A careless leader goes on in a term that is over. If another leads by then, two act at once; if it leads again
 /// itself, nobody acts in the new term. Which of the two comes first depends on real time.
 #[test]

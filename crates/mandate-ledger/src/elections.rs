@@ -17,9 +17,9 @@ use mandate_proto::neli::{Event, Holding, Partition};
 use mandate_proto::pole::installation::NoChange;
 use mandate_proto::time::Instant;
 use mandate_proto::value::{NoPublish, Value};
-use mandate_runtime::Status;
 use mandate_runtime::clock::Clock;
 use mandate_runtime::engine_side::{Command, EngineSide};
+use mandate_runtime::{LeaderRequestError, Status};
 use tokio::sync::mpsc;
 
 /// An election that is wanted for a partition's role.
@@ -184,6 +184,12 @@ impl Elections {
                 let _ = done.send(Err(NoChange::Unsupported.into()));
                 false
             }
+            Command::Ask { done, .. } => {
+                let _ = done.send(Err(LeaderRequestError::Unsupported));
+                false
+            }
+            // Of members that send each other requests.
+            Command::ResignFrom { .. } | Command::Answer { .. } => false,
             Command::Figures(_) => false,
             Command::Status { done } => {
                 let _ = done.send(Status::of(&one.side));

@@ -7,22 +7,25 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use mandate_proto::identity::MemberId;
-use mandate_proto::pole::installation::{ConfigId, MAX_ADDRESS, PeerGuarantee, Roster, RosterId};
+use mandate_proto::pole::installation::{
+    ConfigId, Contact, MAX_ADDRESS, PeerGuarantee, Roster, RosterId,
+};
 use mandate_proto::wire;
-use mandate_runtime::transport::{Delivery, Inbound, Transport};
+use mandate_runtime::transport::{Delivery, Frame, Inbound, Transport};
 use mandate_runtime::{Election, Protocol, Setup, Start, StartError};
 use tokio::sync::mpsc;
 
 use crate::links::{
-    Identity, IdentityFiles, LinkError, LinkEvent, Links, LinksConfig, Renewal, Settings,
-    is_address,
+    Identity, IdentityFiles, LinkError, LinkEvent, Links, LinksConfig, Renewal, Settings, Versions,
+    is_reachable,
 };
 
 /// Frames that wait for the driver, which is busy only while it writes to disk.
 const INBOX: usize = 1024;
 
-/// The bit that says that frames are of NFD-L.
-const NFD_L: u32 = 1 << 16;
+/// The numbers of the protocols that members speak: members of two do not understand each other.
+const POLE: u16 = 0;
+const NFD_L: u16 = 1;
 
 /// How a member is set up.
 #[derive(Debug)]
@@ -62,20 +65,25 @@ pub enum PeerError {
 pub struct Peer {
     election: Election,
     links: Links,
+    contacts: BTreeMap<MemberId, Contact>,
 }
 
 impl Peer {
     /// Starts a member on the current tokio runtime.
     pub async fn start(setup: PeerSetup) -> Result<Self, PeerError> {
         let PeerSetup { group, listen, peers, advertise, identity, protocol, state, start } = setup;
-        if let Some(address) = advertise.as_ref().filter(|address| !is_address(address)) {
+        if let Some(address) = advertise.as_ref().filter(|address| !is_reachable(address)) {
             let (member, address) = (protocol.me(), address.clone());
             return Err(LinkError::InvalidAddress { member, address }.into());
         }
         let protocol = with_contacts(protocol, &peers, advertise.or_else(|| fixed(listen)));
-        let (me, version) = (protocol.me(), version(&protocol));
+        let (me, speaks) = (protocol.me(), speaks(&protocol));
         let keeps_votes = matches!(protocol, Protocol::Pole(_));
         let shown = protocol.clone();
+        let contacts = match &protocol {
+            Protocol::Pole(config) => config.contacts().clone(),
+            Protocol::NfdL { .. } => BTreeMap::new(),
+        };
         // First: the links show whose state it is.
         let prepared = Election::prepare(Setup { protocol, group: group.clone(), state, start })?;
         let (disk, start) = (prepared.disk(), prepared.start_from());
@@ -87,7 +95,7 @@ impl Peer {
             listen,
             peers,
             identity,
-            version,
+            speaks,
             settings,
             disk,
             start,
@@ -98,7 +106,12 @@ impl Peer {
         let transport = LinkTransport { links: links.clone(), protocol: shown, configured };
         let election = prepared.start(Arc::new(transport), inbound);
         tokio::spawn(pass_on(events, inbox));
-        Ok(Peer { election, links })
+        Ok(Peer { election, links, contacts })
+    }
+
+    /// Names and places of members, as far as this one was set up to know them: what counts where the group's list says neither.
+    pub fn contacts(&self) -> &BTreeMap<MemberId, Contact> {
+        &self.contacts
     }
 
     /// The handle.
@@ -133,13 +146,14 @@ impl Peer {
     }
 }
 
-/// What members must agree on before they exchange frames: the version of the messages, and which they are.
+/// What members must agree on before they exchange frames: which messages they are, and in which version.
 /// Members of one group that speak different protocols refuse each other.
-fn version(protocol: &Protocol) -> u32 {
-    match protocol {
-        Protocol::Pole(_) => wire::VERSION,
-        Protocol::NfdL { .. } => NFD_L | wire::VERSION,
-    }
+fn speaks(protocol: &Protocol) -> Versions {
+    let (protocol, newest) = match protocol {
+        Protocol::Pole(config) => (POLE, config.speaks()),
+        Protocol::NfdL { .. } => (NFD_L, wire::VERSION),
+    };
+    Versions { protocol, oldest: wire::OLDEST, newest }
 }
 
 /// What members must have alike, so that they may count each other's votes, and what is hardly meant to differ.
@@ -154,6 +168,11 @@ fn settings(protocol: &Protocol, roster: Option<&Roster>) -> Settings {
     let settings = Settings::new(id, &members, &agreed.guarantee)
         .with("oracle", config.oracle())
         .with("detection", format_args!("{:?}", config.detect()));
+    // Who speaks an older version knows of no other list than its own.
+    let settings = match roster.id() {
+        RosterId::SEED => settings,
+        _ => settings.since(wire::CHANGES_SINCE),
+    };
     match config.guarantee() {
         PeerGuarantee::Fenced => settings,
         PeerGuarantee::Leased { lease, allowance_per_mille } => settings
@@ -184,7 +203,7 @@ fn with_contacts(
 
 /// Where others find who listens there, if that says it.
 fn fixed(listen: SocketAddr) -> Option<String> {
-    (!listen.ip().is_unspecified() && listen.port() != 0).then(|| listen.to_string())
+    Some(listen.to_string()).filter(|address| is_reachable(address))
 }
 
 /// Links, as a driver sees them.
@@ -196,8 +215,12 @@ struct LinkTransport {
 }
 
 impl Transport for LinkTransport {
-    fn send(&self, to: MemberId, delivery: Delivery, frame: Vec<u8>) {
-        self.links.send(to, delivery, frame);
+    fn send(&self, to: MemberId, delivery: Delivery, frame: Frame) {
+        self.links.send_as(to, delivery, Some(frame.version), frame.bytes);
+    }
+
+    fn speaks(&self, to: MemberId) -> u32 {
+        self.links.version(to).unwrap_or(wire::VERSION)
     }
 
     fn round_trip(&self, to: MemberId) -> Option<Duration> {
@@ -233,7 +256,9 @@ async fn pass_on(mut events: mpsc::Receiver<LinkEvent>, inbox: mpsc::Sender<Inbo
 /// What the driver is told of it.
 fn inbound(event: LinkEvent) -> Option<Inbound> {
     Some(match event {
-        LinkEvent::Received { from, frame } => Inbound::Received { from, frame },
+        LinkEvent::Received { from, version, frame } => {
+            Inbound::Received { from, frame: Frame { version, bytes: frame } }
+        }
         LinkEvent::Up { member } => Inbound::Up { member },
         LinkEvent::Deserted { member } | LinkEvent::Broken { member } => Inbound::Broken { member },
         LinkEvent::Twin { member } => Inbound::Twin { member },

@@ -3,10 +3,13 @@
 
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::identity::{MemberId, Term};
 use crate::machine::Machine;
 use crate::oracle::{Measured, NoScore};
 use crate::pole::installation::{MemberChange, NoChange};
+use crate::pole::member::{LeaderAnswer, LeaderRequest, LeaderRequestId};
 use crate::score::Score;
 use crate::time::Instant;
 use crate::value::{NoPublish, Value};
@@ -104,7 +107,7 @@ pub struct Figures {
 pub type Candidacy = Result<Measured, NoScore>;
 
 /// Why a transfer was not begun. Leadership is where it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoTransfer {
     /// There is nothing to hand over.
@@ -163,6 +166,21 @@ pub trait Elector: Machine {
     /// Changes the members of the group, or says why this protocol never does.
     fn change(_change: MemberChange) -> Result<Self::Input, NoChange> {
         Err(NoChange::Unsupported)
+    }
+
+    /// Asks the leader, which may be another member, for something; `None` if this protocol has no messages for that.
+    fn ask(_number: u64, _request: LeaderRequest) -> Option<Self::Input> {
+        None
+    }
+
+    /// Carries out what is meant for one term, if it is the one that is held; `None` if this protocol does not compare terms.
+    fn serve(_term: Term, _request: LeaderRequest) -> Option<Self::Input> {
+        None
+    }
+
+    /// Answers what a member has asked for.
+    fn answer(_id: LeaderRequestId, _answer: LeaderAnswer) -> Option<Self::Input> {
+        None
     }
 
     /// What this member holds at `now`; `None` also where one machine leads many roles.

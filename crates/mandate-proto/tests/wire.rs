@@ -5,21 +5,24 @@
 use std::time::Duration;
 
 use mandate_proto::detector::{Beat, Label};
-use mandate_proto::election::Candidacy;
+use mandate_proto::election::{Candidacy, NoTransfer};
 use mandate_proto::identity::{Incarnation, MemberId, Term};
 use mandate_proto::machine::{Effects, Machine};
 use mandate_proto::nfd_l;
 use mandate_proto::oracle::{Measure, Measured, NoScore};
 use mandate_proto::pole::installation::{
     self, Boot, ClaimId, ConfigId, Contact, Entry, Founder, Freed, MAX_ADDRESS, MAX_MEMBERS,
-    MAX_NAME, Membership, PeerGuarantee, Promised, Roster, RosterId, Unsure,
+    MAX_NAME, MemberChange, Membership, NoChange, PeerGuarantee, Promised, Roster, RosterId,
+    Unsure, WhyNoVote,
 };
-use mandate_proto::pole::member::{Config, Effect, Handover, Input, Member, Message, Moves};
+use mandate_proto::pole::member::{
+    Config, Effect, Handover, Input, LeaderAnswer, LeaderRequest, Member, Message, Moves,
+};
 use mandate_proto::pole::selection::{self, Proposal};
 use mandate_proto::score::Score;
 use mandate_proto::time::Instant;
 use mandate_proto::value::{MAX_VALUE_BYTES, Value};
-use mandate_proto::wire::{MAX_BYTES, Malformed, decode, encode};
+use mandate_proto::wire::{MAX_BYTES, Malformed, OLDEST, VERSION, decode, encode};
 use proptest::prelude::*;
 
 fn bytes_of(message: &Message) -> Vec<u8> {
@@ -190,14 +193,15 @@ fn message() -> impl Strategy<Value = Message> {
     let beat = (any::<i64>(), duration())
         .prop_map(|(label, interval)| Beat { label: Label::from_nanos(label), interval });
     let pong =
-        (number(), rate(), life(), any::<bool>(), prop::option::of(measured()), digest(), term());
+        (number(), rate(), life(), no_vote(), prop::option::of(measured()), digest(), term());
     let ping = (number(), rate(), prop::option::of(duration()), digest());
     prop_oneof![
         ping.prop_map(|(number, requests, interval, config)| {
             Message::Ping { number, requests, interval, config }
         }),
-        pong.prop_map(|(number, requests, life, has_vote, standing, config, promised)| {
-            Message::Pong { number, requests, life, has_vote, standing, config, promised }
+        (pong, OLDEST..=VERSION).prop_map(|(pong, speaks)| {
+            let (number, requests, life, no_vote, standing, config, promised) = pong;
+            Message::Pong { number, requests, life, no_vote, standing, config, promised, speaks }
         }),
         (term(), beat).prop_map(|(term, beat)| Message::Heartbeat { term, beat }),
         selection_message().prop_map(Message::Selection),
@@ -217,6 +221,50 @@ fn message() -> impl Strategy<Value = Message> {
             to,
             why
         }),
+        (number(), life(), term(), request()).prop_map(|(number, life, term, request)| {
+            Message::Request { number, life, term, request }
+        }),
+        (number(), life(), answer()).prop_map(|(number, life, answer)| Message::Answer {
+            number,
+            life,
+            answer
+        }),
+    ]
+}
+
+fn no_vote() -> impl Strategy<Value = Option<WhyNoVote>> {
+    let why = [WhyNoVote::New, WhyNoVote::Lost, WhyNoVote::Learning, WhyNoVote::Outdated];
+    prop::option::of(prop::sample::select(why.to_vec()))
+}
+
+fn request() -> impl Strategy<Value = LeaderRequest> {
+    let contact =
+        ("[a-z]{0,63}", "[a-z0-9.:]{0,128}").prop_map(|(name, address)| Contact { name, address });
+    let add = (member(), contact.clone(), prop::option::of(member()))
+        .prop_map(|(member, contact, replaces)| MemberChange::Add { member, contact, replaces });
+    let observe =
+        (member(), contact).prop_map(|(member, contact)| MemberChange::Observe { member, contact });
+    let change = prop_oneof![
+        add,
+        observe,
+        member().prop_map(|member| MemberChange::Promote { member }),
+        member().prop_map(|member| MemberChange::Remove { member }),
+    ];
+    prop_oneof![
+        Just(LeaderRequest::Resign),
+        member().prop_map(|to| LeaderRequest::Transfer { to }),
+        change.prop_map(LeaderRequest::Change),
+    ]
+}
+
+fn answer() -> impl Strategy<Value = LeaderAnswer> {
+    let list = (term(), number()).prop_map(|(term, version)| RosterId { term, version });
+    prop_oneof![
+        Just(LeaderAnswer::Done),
+        Just(LeaderAnswer::Busy),
+        list.prop_map(LeaderAnswer::Changed),
+        Just(LeaderAnswer::NoTransfer(NoTransfer::NoVote)),
+        Just(LeaderAnswer::NoChange(NoChange::Leads)),
     ]
 }
 

@@ -15,8 +15,11 @@ use std::convert::Infallible;
 use std::future::ready;
 use std::time::Duration;
 
-use mandate_proto::election::{Elector, Figures, Lease};
+use mandate_proto::election::{Elector, Figures, Lease, NoTransfer};
+use mandate_proto::identity::Term;
 use mandate_proto::machine::{Effects, Machine};
+use mandate_proto::pole::installation::NoChange;
+use mandate_proto::pole::member::LeaderRequest;
 use mandate_proto::time::Instant;
 use mandate_proto::value::{NoPublish, Value};
 use tokio::sync::oneshot;
@@ -228,9 +231,25 @@ where
                 }
                 done.map(|done| done.send(()));
             }
-            Command::Transfer { to, done } => {
+            Command::ResignFrom { term, done } => {
+                let input = M::serve(term, LeaderRequest::Resign);
+                if let Some(input) = input.or_else(|| self.leads_in(term).then(M::resign)) {
+                    self.driven.handle(input);
+                    self.carry_out().await?;
+                }
+                let _ = done.send(());
+            }
+            Command::Transfer { to, of, done } => {
                 self.driven.side.refusal();
-                match M::transfer(to) {
+                let input = match of {
+                    Some(term) => match M::serve(term, LeaderRequest::Transfer { to }) {
+                        Some(input) => Ok(input),
+                        None if self.leads_in(term) => M::transfer(to),
+                        None => Err(NoTransfer::NotLeading),
+                    },
+                    None => M::transfer(to),
+                };
+                match input {
                     Ok(input) => self.driven.handle(input),
                     Err(reason) => self.driven.side.refuse(reason),
                 }
@@ -242,9 +261,27 @@ where
                 self.carry_out().await?;
                 let _ = done.send(published);
             }
-            Command::Change { change, done } => {
-                let input = M::change(change.clone());
+            Command::Change { change, of, done } => {
+                let input = match of {
+                    Some(term) => M::serve(term, LeaderRequest::Change(change.clone()))
+                        .ok_or(NoChange::Unsupported),
+                    None => M::change(change.clone()),
+                };
                 if let Some(input) = self.driven.side.begin_change(change, input, done) {
+                    self.driven.handle(input);
+                }
+                self.carry_out().await?;
+            }
+            Command::Ask { request, done } => {
+                let number = self.driven.side.asked.begin(done);
+                match M::ask(number, request) {
+                    Some(input) => self.driven.handle(input),
+                    None => self.driven.side.asked.refuse(number),
+                }
+                self.carry_out().await?;
+            }
+            Command::Answer { id, answer } => {
+                if let Some(input) = M::answer(id, answer) {
                     self.driven.handle(input);
                 }
                 self.carry_out().await?;
@@ -257,6 +294,11 @@ where
             }
         }
         Ok(())
+    }
+
+    /// Whether the member holds this term, for protocols that do not compare terms themselves.
+    fn leads_in(&self, term: Term) -> bool {
+        self.driven.held().is_some_and(|held| held.term == term)
     }
 
     /// Has the machine publish a value, if that reign is the one that is held.

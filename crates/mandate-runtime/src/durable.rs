@@ -13,6 +13,10 @@
 //! rename over the link would leave the old state on the volume that it points to, and that state would come
 //! back with the volume. Links were not refused: a file that is mounted elsewhere is common in containers.
 //!
+//! **The first line says the form.** What every release can read is written in form 1. What an older one would misread (a list of
+//! members that it knows nothing of) is written in form 2, which it refuses; a file goes from one to the other when there is
+//! something of that kind to write, and never before.
+//!
 //! **Each file has a random number**, drawn when it is made and kept as long as it exists. Members show it to each other, so
 //! that a second file under the same member id is noticed.
 
@@ -25,7 +29,17 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-const HEADER: &str = "mandate state 1";
+/// The first line, before the number of the form.
+const HEADER: &str = "mandate state ";
+
+/// The form that every release reads.
+pub(crate) const FIRST_FORM: u32 = 1;
+
+/// The form of a state with a list of members, which releases that speak version 4 of the protocol would pass over.
+pub(crate) const FORM_WITH_ROSTER: u32 = 2;
+
+/// The newest form that this release reads.
+const NEWEST_FORM: u32 = FORM_WITH_ROSTER;
 
 /// Symbolic links that are followed, one after the other: as many as Linux follows.
 const MAX_LINKS: u32 = 40;
@@ -96,6 +110,17 @@ pub enum DurableError {
         /// What is wrong with it.
         what: String,
     },
+    /// A newer release has written it, in a form that this one does not know.
+    #[error(
+        "{path} was written by a newer release, in form {form}, and this release reads forms up to {NEWEST_FORM}. Nothing is wrong with \
+         the file: start the member with the release that has written it, or a newer one"
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its form.
+        form: u32,
+    },
     /// The file is another member's.
     #[error("{path} is the state of {found}, not of {wanted}: is it the wrong file?")]
     Foreign {
@@ -153,25 +178,29 @@ impl DurableFile {
             }
             Err(source) => return Err(io_error("read", &file.path, source)),
         };
-        let content: Content<T> = file.parse(&text)?;
+        let (form, content) = file.parse::<T>(&text)?;
         file.agreed = content.agreed;
         match content.disk {
             Some(disk) => file.disk = disk,
             // A file of an earlier release: it gets its number now, so that the next start finds it.
-            None => file.store(&file.parse::<serde_json::Value>(&text)?.state)?,
+            None => file.store_in(form, &file.parse::<serde_json::Value>(&text)?.1.state)?,
         }
         Ok((file, Some(content.state)))
     }
 
-    fn parse<T: DeserializeOwned>(&self, text: &str) -> Result<Content<T>, DurableError> {
+    /// The form, and what it says.
+    fn parse<T: DeserializeOwned>(&self, text: &str) -> Result<(u32, Content<T>), DurableError> {
         let mut lines = text.lines();
-        if lines.next() != Some(HEADER) {
-            return Err(self.damaged("it does not begin like a state file of this version"));
-        }
+        let form = lines.next().and_then(|line| line.strip_prefix(HEADER));
+        let form = form.and_then(|form| form.parse().ok()).filter(|form| *form >= FIRST_FORM);
+        let form = form.ok_or_else(|| self.damaged("it does not begin like a state file"))?;
         let json = lines.next().ok_or_else(|| self.damaged("it ends too soon"))?;
         if lines.next() != Some(&checksum(json)) || lines.next().is_some() || !text.ends_with('\n')
         {
             return Err(self.damaged("its checksum is wrong"));
+        }
+        if form > NEWEST_FORM {
+            return Err(DurableError::Newer { path: self.path.clone(), form });
         }
         let content: Content<T> =
             serde_json::from_str(json).map_err(|error| self.damaged(&error.to_string()))?;
@@ -179,7 +208,7 @@ impl DurableFile {
             let (path, found) = (self.path.clone(), content.owner);
             return Err(DurableError::Foreign { path, found, wanted: self.owner.clone() });
         }
-        Ok(content)
+        Ok((form, content))
     }
 
     /// What the members agreed on when the state was written; `None` in a file of an earlier release, and where it
@@ -200,6 +229,11 @@ impl DurableFile {
     /// Replaces what the file holds. When this returns, it would survive a crash; if it fails, the
     /// file holds what it held, or the new state: read it back.
     pub fn store<T: Serialize>(&self, state: &T) -> Result<(), DurableError> {
+        self.store_in(FIRST_FORM, state)
+    }
+
+    /// The same in this form.
+    pub(crate) fn store_in<T: Serialize>(&self, form: u32, state: &T) -> Result<(), DurableError> {
         let content = Content {
             owner: self.owner.clone(),
             agreed: self.agreed.clone(),
@@ -207,7 +241,7 @@ impl DurableFile {
             disk: Some(self.disk),
         };
         let json = serde_json::to_string(&content).expect("states have only plain fields");
-        let text = format!("{HEADER}\n{json}\n{}\n", checksum(&json));
+        let text = format!("{HEADER}{form}\n{json}\n{}\n", checksum(&json));
         let new = beside(&self.path, "new");
         write_through(&new, &text).map_err(|error| io_error("write", &new, error))?;
         fs::rename(&new, &self.path).map_err(|error| io_error("replace", &self.path, error))?;

@@ -1,5 +1,6 @@
 //! The handle of an election: what an application holds, whatever engine elects.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::future::Future;
 use std::sync::{PoisonError, Weak};
@@ -9,7 +10,9 @@ use mandate_proto::detector::quality::Detection;
 use mandate_proto::election::{Candidacy, Figures, NoTransfer};
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::oracle::View;
-use mandate_proto::pole::installation::{MemberChange, NoChange, NoVote, Roster};
+use mandate_proto::pole::installation::{
+    MemberChange, NoChange, NoVote, Roster, RosterId, WhyNoVote,
+};
 use mandate_proto::score::Score;
 use mandate_proto::value::{NoPublish, Value};
 use tokio::sync::{broadcast, oneshot, watch};
@@ -133,6 +136,10 @@ pub struct Status {
     pub has_vote: Option<bool>,
     /// Why it has none, and whose answers it waits for.
     pub no_vote: Option<NoVote>,
+    /// By which lists of members the others go, as far as they have said.
+    pub lists: BTreeMap<MemberId, RosterId>,
+    /// Why others have no vote, as far as they have said.
+    pub without_vote: BTreeMap<MemberId, WhyNoVote>,
     /// How well it watches its leader, where it does so by heartbeats.
     pub detection: Option<Detection>,
     /// How often a lease of its own was renewed since the start.
@@ -149,6 +156,8 @@ impl Status {
             candidacy: None,
             has_vote: None,
             no_vote: None,
+            lists: BTreeMap::new(),
+            without_vote: BTreeMap::new(),
             detection: None,
             renewals: side.renewals(),
         }
@@ -299,7 +308,7 @@ impl Election {
     /// and the successor has been told; or nothing has changed, and the error says why.
     pub async fn transfer(&self, to: MemberId) -> Result<(), NoTransfer> {
         let (done, told) = oneshot::channel();
-        let _ = self.end.commands.send(Command::Transfer { to, done }).await;
+        let _ = self.end.commands.send(Command::Transfer { to, of: None, done }).await;
         told.await.unwrap_or(Err(NoTransfer::NotLeading))
     }
 
@@ -315,7 +324,7 @@ impl Election {
     /// it if no quorum answers and leaders have no leases. Dropping this future does not take the change back.
     pub async fn change_members(&self, change: MemberChange) -> Result<Roster, ChangeError> {
         let (done, told) = oneshot::channel();
-        let _ = self.end.commands.send(Command::Change { change, done }).await;
+        let _ = self.end.commands.send(Command::Change { change, of: None, done }).await;
         told.await.unwrap_or(Err(ChangeError::Stopped))
     }
 

@@ -7,8 +7,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mandate_proto::election::{Figures, NoTransfer};
-use mandate_proto::identity::MemberId;
+use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::pole::installation::{MemberChange, Roster};
+use mandate_proto::pole::member::{LeaderAnswer, LeaderRequest, LeaderRequestId};
 use mandate_proto::value::{NoPublish, Value};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
@@ -16,6 +17,7 @@ use crate::disk::Disk;
 use crate::election::{ChangeError, ElectionState, Status};
 use crate::event::{Event, Record};
 use crate::mandate::Mandate;
+use crate::requests::{GateCell, LeaderRequestError};
 
 /// Questions and orders that may wait.
 pub(crate) const QUEUE: usize = 64;
@@ -36,10 +38,19 @@ pub enum Command {
         /// Told when the mandate does not hold any more.
         done: Option<oneshot::Sender<()>>,
     },
+    /// Give leadership of that term up, and of no later one.
+    ResignFrom {
+        /// The term.
+        term: Term,
+        /// Told when it is over.
+        done: oneshot::Sender<()>,
+    },
     /// Hand leadership over.
     Transfer {
         /// To whom.
         to: MemberId,
+        /// Only from this term, if one is named.
+        of: Option<Term>,
         /// Told when it has begun, or why it was not.
         done: oneshot::Sender<Result<(), NoTransfer>>,
     },
@@ -56,8 +67,24 @@ pub enum Command {
     Change {
         /// How.
         change: MemberChange,
+        /// Only as the leader of this term, if one is named.
+        of: Option<Term>,
         /// Told when it will not be undone, with the list that it led to, or why it was not made.
         done: oneshot::Sender<Result<Roster, ChangeError>>,
+    },
+    /// Ask the leader for something, which may be another member.
+    Ask {
+        /// For what.
+        request: LeaderRequest,
+        /// Told what came of it.
+        done: oneshot::Sender<Result<LeaderAnswer, LeaderRequestError>>,
+    },
+    /// Answer what a member has asked of this one.
+    Answer {
+        /// Which request.
+        id: LeaderRequestId,
+        /// What came of it.
+        answer: LeaderAnswer,
     },
     /// What the application knows, from now on.
     Figures(Figures),
@@ -101,6 +128,7 @@ pub(crate) struct HandleEnd {
     pub(crate) events: broadcast::Sender<Event>,
     pub(crate) records: Records,
     pub(crate) disk: Disk,
+    pub(crate) gate: GateCell,
 }
 
 /// Both ends.
@@ -123,6 +151,7 @@ pub(crate) fn pair() -> (HandleEnd, EngineEnd) {
         events: events.clone(),
         records: records.clone(),
         disk: disk.clone(),
+        gate: GateCell::default(),
     };
     let engine = EngineEnd {
         commands: received,

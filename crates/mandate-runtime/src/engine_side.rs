@@ -25,6 +25,7 @@ pub use crate::ends::Command;
 use crate::ends::{self, EngineEnd};
 use crate::event::Event;
 use crate::mandate::{LeaseCell, Mandate};
+use crate::requests::Asked;
 
 /// The engine's side of one handle.
 #[derive(Debug)]
@@ -35,6 +36,7 @@ pub struct EngineSide {
     lease: Duration,
     renewals: u64,
     change: Option<Pending>,
+    pub(crate) asked: Asked,
     /// The last list of this member, as the leader, that a quorum had on disk.
     settled: RosterId,
 }
@@ -54,8 +56,15 @@ impl EngineSide {
         let (handle, end) = ends::pair();
         let cell = LeaseCell::new(Clock::start());
         let lease = lease.unwrap_or_default();
-        let side =
-            EngineSide { cell, end, lease, renewals: 0, change: None, settled: RosterId::NONE };
+        let side = EngineSide {
+            cell,
+            end,
+            lease,
+            renewals: 0,
+            change: None,
+            asked: Asked::default(),
+            settled: RosterId::NONE,
+        };
         (Election::new(handle), side)
     }
 

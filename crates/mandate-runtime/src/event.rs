@@ -114,9 +114,11 @@ pub enum Event {
     OnLedger(neli::Event),
 }
 
-impl From<member::Event> for Event {
-    fn from(event: member::Event) -> Self {
-        match event {
+impl Event {
+    /// What the application is told of what election by score tells; requests to the leader are the driver's.
+    pub(crate) fn of_pole(event: member::Event) -> Option<Self> {
+        Some(match event {
+            member::Event::Asked { .. } | member::Event::Answered { .. } => return None,
             member::Event::Changed(state) => Event::Changed(state),
             member::Event::Published { leader, term, value } => {
                 Event::Published { leader, term, value }
@@ -137,6 +139,6 @@ impl From<member::Event> for Event {
             member::Event::Unachievable { leader, reason } => {
                 Event::Unachievable { leader, reason }
             }
-        }
+        })
     }
 }

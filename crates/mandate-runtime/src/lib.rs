@@ -16,6 +16,7 @@
 //! | [`protocol`] | which protocol a group speaks |
 //! | [`mandate`] | the leader's proof, computed at the call |
 //! | [`engine_side`] | the engine's side of the handle: where another engine begins |
+//! | [`requests`] | what is asked of the leader by way of any member |
 //! | [`resigner`] | gives mandates back, and can do nothing else |
 //! | [`clock`] | a clock that counts suspension |
 //! | [`disk`] | how its writes go, for those who monitor a member |
@@ -33,6 +34,7 @@ pub mod event;
 pub mod mandate;
 mod peer;
 pub mod protocol;
+pub mod requests;
 pub mod resigner;
 pub mod start;
 pub mod transport;
@@ -42,5 +44,6 @@ pub use engine_side::EngineSide;
 pub use event::Event;
 pub use mandate::{Loan, Mandate};
 pub use protocol::Protocol;
+pub use requests::{LeaderRequestError, LeaderRequestServer};
 pub use resigner::Resigner;
 pub use start::{Prepared, Setup, Start, StartError};

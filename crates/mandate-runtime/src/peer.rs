@@ -8,6 +8,7 @@ use std::time::Duration;
 use mandate_proto::identity::MemberId;
 use mandate_proto::machine::Effect;
 use mandate_proto::pole::installation::{NoVote, RosterId, WhyNoVote};
+use mandate_proto::pole::member::LeaderAnswer;
 use mandate_proto::time::Instant;
 use mandate_proto::wire;
 use tokio::sync::mpsc;
@@ -19,7 +20,9 @@ use crate::durable::DurableFile;
 use crate::election::Status;
 use crate::event::Event;
 use crate::protocol::PeerProtocol;
-use crate::transport::{Inbound, Transport};
+use crate::requests::{RequestEvent, Wanted};
+use crate::start::Kept;
+use crate::transport::{Frame, Inbound, Transport};
 
 /// The longest pause between attempts to write to a disk that refuses.
 const MAX_RETRY: Duration = Duration::from_secs(2);
@@ -39,7 +42,8 @@ pub(crate) struct PeerBackend {
     inbound: mpsc::Receiver<Inbound>,
     /// The write that everything else waits for.
     write: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    frame: Vec<u8>,
+    /// What members ask of this one, for the task that carries it out.
+    wanted: mpsc::Sender<Wanted>,
     next_look: Instant,
     /// Why the member has no vote, as it was logged.
     logged: Option<NoVote>,
@@ -51,6 +55,7 @@ impl PeerBackend {
         transport: Arc<dyn Transport>,
         (me, others): (MemberId, Vec<MemberId>),
         inbound: mpsc::Receiver<Inbound>,
+        wanted: mpsc::Sender<Wanted>,
         now: Instant,
     ) -> Self {
         PeerBackend {
@@ -61,14 +66,14 @@ impl PeerBackend {
             roster: None,
             inbound,
             write: None,
-            frame: Vec::new(),
+            wanted,
             next_look: now + LOOK_AT_VOTE,
             logged: None,
         }
     }
 
-    fn receive<M: PeerProtocol>(&mut self, from: MemberId, frame: &[u8], driven: &mut Driven<M>) {
-        match wire::decode::<M::Message>(frame) {
+    fn receive<M: PeerProtocol>(&self, from: MemberId, frame: &Frame, driven: &mut Driven<M>) {
+        match wire::decode_as::<M::Message>(frame.version, &frame.bytes) {
             Ok(message) => {
                 let delay = self.transport.round_trip(from).map(|round_trip| round_trip / 2);
                 if let Some(input) = delay.and_then(|delay| M::delay(from, delay)) {
@@ -82,12 +87,34 @@ impl PeerBackend {
         }
     }
 
-    fn send<M: PeerProtocol>(&mut self, to: &[MemberId], message: &M::Message) {
+    /// Has what a member asks of this one carried out.
+    fn pass_on<M: PeerProtocol>(&mut self, wanted: Wanted, driven: &mut Driven<M>) {
+        let Wanted { id, term, request } = &wanted;
+        tracing::info!(%term, "{} asks this leader, for an operator or an application, {request}", id.by);
+        let id = *id;
+        // There is a place for each that the machine lets through.
+        if self.wanted.try_send(wanted).is_err()
+            && let Some(input) = M::answer(id, LeaderAnswer::Busy)
+        {
+            driven.handle(input);
+        }
+    }
+
+    fn send<M: PeerProtocol>(&self, to: &[MemberId], message: &M::Message) {
         let delivery = M::delivery(message);
-        self.frame.clear();
-        wire::encode(message, &mut self.frame);
+        // Most links speak one version.
+        let mut written: Option<Frame> = None;
         for to in to {
-            self.transport.send(*to, delivery, self.frame.clone());
+            let version = self.transport.speaks(*to);
+            if written.as_ref().is_none_or(|frame| frame.version != version) {
+                let mut bytes = Vec::new();
+                // What an older version cannot say is nothing to whoever speaks no other.
+                written = wire::encode_as(version, message, &mut bytes)
+                    .then_some(Frame { version, bytes });
+            }
+            if let Some(frame) = &written {
+                self.transport.send(*to, delivery, frame.clone());
+            }
         }
     }
 }
@@ -116,12 +143,18 @@ impl<M: PeerProtocol> Backend<M> for PeerBackend {
                 return Carried::Begun;
             }
             Effect::Send { to, message } => self.send::<M>(&[to], &message),
-            Effect::Broadcast(message) => self.send::<M>(&self.others.clone(), &message),
-            Effect::Tell(event) => {
-                for event in driven.machine.told(event) {
-                    driven.tell(event);
+            Effect::Broadcast(message) => self.send::<M>(&self.others, &message),
+            Effect::Tell(event) => match M::request(&event) {
+                Some(RequestEvent::Asked(wanted)) => self.pass_on(wanted, driven),
+                Some(RequestEvent::Answered { number, answer }) => {
+                    driven.side.asked.answered(number, answer);
                 }
-            }
+                None => {
+                    for event in driven.machine.told(event) {
+                        driven.tell(event);
+                    }
+                }
+            },
         }
         Carried::Done
     }
@@ -199,7 +232,7 @@ fn log(reason: &NoVote) {
 }
 
 /// Tries until it is done.
-async fn write<T: serde::Serialize + Clone + Send + Sync + 'static>(
+async fn write<T: Kept + Clone + Send + Sync + 'static>(
     durable: Arc<DurableFile>,
     disk: Disk,
     stable: T,
@@ -208,7 +241,7 @@ async fn write<T: serde::Serialize + Clone + Send + Sync + 'static>(
     disk.begin();
     loop {
         let (durable, stable) = (durable.clone(), stable.clone());
-        match tokio::task::spawn_blocking(move || durable.store(&stable)).await {
+        match tokio::task::spawn_blocking(move || durable.store_in(stable.form(), &stable)).await {
             Ok(Ok(())) => return disk.done(),
             Ok(Err(error)) => {
                 tracing::error!(

@@ -9,18 +9,20 @@ use mandate_proto::machine::Effects;
 use mandate_proto::nfd_l;
 use mandate_proto::nfd_l::NfdL;
 use mandate_proto::pole::installation::{self, Roster, RosterId, Stored};
-use mandate_proto::pole::member::{self, Member};
+use mandate_proto::pole::member::{self, MAX_SERVED, Member};
 use mandate_proto::time::WallTime;
+use mandate_proto::wire;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
 use crate::driver::Driver;
-use crate::durable::{Agreed, DurableError, DurableFile, Owner};
+use crate::durable::{Agreed, DurableError, DurableFile, FIRST_FORM, FORM_WITH_ROSTER, Owner};
 use crate::election::Election;
 use crate::engine_side::EngineSide;
 use crate::peer::PeerBackend;
 use crate::protocol::Protocol;
+use crate::requests;
 use crate::transport::{Inbound, Transport};
 
 /// What a member starts from.
@@ -140,6 +142,18 @@ pub enum StartError {
          runs, it cannot come back: have the leader replace it by a new member"
     )]
     NobodyToAsk,
+    /// It is held back to a version of the protocol that does not know what its group does.
+    #[error(
+        "the configuration holds this member back to protocol version {speaks}, and a member that was added to its group, or is to \
+         be, whose group was changed while it ran, or that finds out by itself whether it is new, speaks version {needed} or a newer \
+         one. Remove `protocol` from the configuration"
+    )]
+    HeldBack {
+        /// The newest version that it would speak.
+        speaks: u32,
+        /// The oldest that its group speaks.
+        needed: u32,
+    },
     /// A member that is to find out by itself whether it is new, and has nobody to ask.
     #[error(
         "there is no state at {0}, and this group has one member, so there is nobody to ask whether it is new or has lost its \
@@ -186,6 +200,11 @@ impl Election {
                     auto: (setup.start == Start::Auto).then(|| floor(wall_time())),
                     lifetime,
                 };
+                let (speaks, needed) = (config.speaks(), wire::CHANGES_SINCE);
+                let is_changed = config.first_roster(&boot).id() != RosterId::SEED;
+                if (is_changed || start == Start::Auto) && speaks < needed {
+                    return Err(StartError::HeldBack { speaks, needed });
+                }
                 (durable, start, Booted::Pole(Box::new((config.clone(), boot))))
             }
             Protocol::NfdL { .. } if setup.start == Start::Join => {
@@ -248,7 +267,10 @@ impl Prepared {
         let (mut election, mut side) = EngineSide::open(lease);
         election.durable = Arc::downgrade(&durable);
         let now = side.now();
-        let backend = PeerBackend::new(durable, transport, (me, others), inbound, now);
+        let (wanted, asked) = mpsc::channel(MAX_SERVED);
+        let backend = PeerBackend::new(durable, transport, (me, others), inbound, wanted, now);
+        let (commands, gate) = (election.end.commands.downgrade(), election.end.gate.clone());
+        tokio::spawn(requests::serve(asked, commands, gate));
         match machine {
             Booted::Pole(booted) => {
                 let (config, boot) = *booted;
@@ -287,7 +309,7 @@ fn floor(wall: WallTime) -> Term {
 }
 
 /// Opens what the member must not forget, and sees whether that is as it should be.
-fn open<T: DeserializeOwned + Serialize + Kept>(
+fn open<T: DeserializeOwned + Kept>(
     setup: &Setup,
 ) -> Result<(Arc<DurableFile>, Option<T>), StartError> {
     let owner = Owner { group: setup.group.clone(), member: setup.protocol.me().to_string() };
@@ -319,13 +341,18 @@ fn open<T: DeserializeOwned + Serialize + Kept>(
     let is_plain = matches!(setup.start, Start::Stored | Start::Auto);
     // A state of an earlier release says nothing of it yet.
     if let Some(stored) = stored.as_ref().filter(|_| is_unsaid && is_plain) {
-        durable.store(stored)?;
+        durable.store_in(stored.form(), stored)?;
     }
     Ok((Arc::new(durable), stored))
 }
 
 /// What is kept on disk, as far as it says who the members are.
-trait Kept {
+pub(crate) trait Kept: Serialize {
+    /// The form that it is written in: the lowest that says all of it.
+    fn form(&self) -> u32 {
+        FIRST_FORM
+    }
+
     /// The list, in a group that was changed since it was set up.
     fn roster(&self) -> Option<&Roster> {
         None
@@ -338,6 +365,17 @@ trait Kept {
 }
 
 impl Kept for Stored {
+    fn form(&self) -> u32 {
+        match self {
+            Stored { roster: None, joined: None, unsure: None, founders, .. }
+                if founders.is_empty() =>
+            {
+                FIRST_FORM
+            }
+            _ => FORM_WITH_ROSTER,
+        }
+    }
+
     fn roster(&self) -> Option<&Roster> {
         self.roster.as_ref()
     }

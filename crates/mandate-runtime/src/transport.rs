@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use mandate_proto::identity::MemberId;
 use mandate_proto::pole::installation::{ConfigId, Roster};
+use mandate_proto::wire;
 
 /// How a message travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,10 +15,24 @@ pub enum Delivery {
     Stream,
 }
 
+/// A message as bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The version of the protocol that it is written in: see [`wire`].
+    pub version: u32,
+    /// The message.
+    pub bytes: Vec<u8>,
+}
+
 /// Sends frames. Never blocks: what cannot be sent is dropped, and the protocol repeats it.
 pub trait Transport: Send + Sync + 'static {
-    /// Sends a frame to one member.
-    fn send(&self, to: MemberId, delivery: Delivery, frame: Vec<u8>);
+    /// Sends a frame to one member. Dropped, if the connection to it speaks another version by now.
+    fn send(&self, to: MemberId, delivery: Delivery, frame: Frame);
+
+    /// The version that the connection to a member speaks: frames for it are written in that. Where there is none, any.
+    fn speaks(&self, _to: MemberId) -> u32 {
+        wire::VERSION
+    }
 
     /// The round trip to a member, where the transport knows it.
     fn round_trip(&self, _to: MemberId) -> Option<Duration> {
@@ -36,8 +51,8 @@ pub enum Inbound {
     Received {
         /// Who sent it.
         from: MemberId,
-        /// Its bytes.
-        frame: Vec<u8>,
+        /// What it sent.
+        frame: Frame,
     },
     /// A connection was made.
     Up {

@@ -13,7 +13,7 @@ use mandate_proto::pole::installation::{
 use mandate_proto::pole::member::{Cause, Config, Handover};
 use mandate_proto::value::{NoPublish, Value};
 use mandate_runtime::durable::DurableError;
-use mandate_runtime::transport::{Delivery, Inbound, Transport};
+use mandate_runtime::transport::{Delivery, Frame, Inbound, Transport};
 use mandate_runtime::{
     ChangeError, Election, ElectionState, Event, LeadError, Mandate, Protocol, Setup, Start,
     StartError, Status,
@@ -43,7 +43,7 @@ struct Wire {
 }
 
 impl Transport for Wire {
-    fn send(&self, to: MemberId, _: Delivery, frame: Vec<u8>) {
+    fn send(&self, to: MemberId, _: Delivery, frame: Frame) {
         let cut_off = self.wires.cut_off.lock().unwrap();
         if !cut_off.contains(&self.me)
             && !cut_off.contains(&to)

@@ -6,6 +6,7 @@
 
 use core::time::Duration;
 
+use mandate_proto::identity::MemberId;
 use mandate_proto::pole::installation::{Contact, MemberChange};
 
 use crate::fault::Fault;
@@ -149,6 +150,15 @@ impl Changes {
         }
         faults.retain(|(at, _)| *at < over);
         faults
+    }
+
+    /// Members that somebody wants to go.
+    pub(crate) fn may_leave(&self) -> impl Iterator<Item = MemberId> + '_ {
+        self.wanted.iter().filter_map(|(_, change)| match change {
+            MemberChange::Remove { member } => Some(*member),
+            MemberChange::Add { replaces, .. } => *replaces,
+            MemberChange::Observe { .. } | MemberChange::Promote { .. } => None,
+        })
     }
 
     /// How many hosts there are, in a group that is set up with `size` members.

@@ -2,9 +2,10 @@
 
 use core::fmt::Debug;
 
-use mandate_proto::identity::{Incarnation, MemberId};
+use mandate_proto::identity::{Incarnation, MemberId, Term};
 use mandate_proto::machine::{Effect, Effects, Machine};
 use mandate_proto::time::{Instant, WallTime};
+use mandate_proto::wire;
 
 use crate::fault::Fault;
 use crate::network::HostIndex;
@@ -12,7 +13,7 @@ use crate::time::SimTime;
 
 /// A protocol under simulation.
 pub trait Subject:
-    Machine<Effect = Effect<Self::Message, Self::Stable, Self::Event>> + Sized
+    Machine<Input: Debug, Effect = Effect<Self::Message, Self::Stable, Self::Event>> + Sized
 {
     /// What members send each other.
     type Message: Clone + Debug;
@@ -33,6 +34,26 @@ pub trait Subject:
 
     /// A message as an input.
     fn received(from: MemberId, message: Self::Message) -> Self::Input;
+
+    /// What its application does about an event, in this order; if it is not willing, so that nothing changes.
+    fn carried_out(_event: &Self::Event, _is_willing: bool) -> Vec<Self::Input> {
+        Vec::new()
+    }
+
+    /// The term that it holds, where an observer is to know.
+    fn held(&self, _now: Instant) -> Option<Term> {
+        None
+    }
+
+    /// The oldest and the newest version of the messages that a member speaks now: two that have none in common have no link.
+    fn speaks(&self) -> (u32, u32) {
+        (wire::OLDEST, wire::VERSION)
+    }
+
+    /// What is left of a message in this version, which is not the newest; nothing, if that cannot say it.
+    fn said_in(_version: u32, message: Self::Message) -> Option<Self::Message> {
+        Some(message)
+    }
 }
 
 /// What a start needs from outside.
@@ -74,6 +95,18 @@ pub enum Observation<'a, S: Subject> {
     Told(&'a S::Event),
     /// A fault was injected. (It is seen before it has its effect.)
     Faulted(&'a Fault),
+    /// An application gives an input.
+    Given {
+        /// The input.
+        input: &'a S::Input,
+        /// The term that its member holds before that.
+        held: Option<Term>,
+    },
+    /// A machine has taken the input that was given last, and nothing of what it asks for was done yet.
+    Taken {
+        /// The term that it holds then.
+        held: Option<Term>,
+    },
 }
 
 /// Where and when something was seen.

@@ -30,6 +30,8 @@ impl<'a> Trace<'a> {
             Observation::Durable(stable) => self.line(moment, "write", stable),
             Observation::Told(event) => self.line(moment, "tell", event),
             Observation::Faulted(fault) => self.line(moment, "FAULT", &format_args!("{fault}")),
+            // What follows from it is seen.
+            Observation::Given { .. } | Observation::Taken { .. } => {}
         }
     }
 

@@ -145,6 +145,11 @@ impl LeaderWatch {
         Ok(())
     }
 
+    /// A process starts again and knows of terms up to this one.
+    pub(crate) fn forget_above(&mut self, host: HostIndex, known: Term) {
+        self.seen[host] = self.seen[host].min(known);
+    }
+
     /// A member has lost its disk, and with it what it had seen.
     pub(crate) fn forget(&mut self, host: HostIndex) {
         self.seen[host] = Term::NONE;

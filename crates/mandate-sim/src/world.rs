@@ -7,9 +7,10 @@
 
 use core::time::Duration;
 
-use mandate_proto::identity::{Incarnation, MemberId};
+use mandate_proto::identity::{Incarnation, MemberId, Term};
 use mandate_proto::machine::Effect;
 use mandate_proto::time::Instant;
+use mandate_proto::wire;
 
 use crate::clock::HostClocks;
 use crate::fault::{DiskFate, Fault};
@@ -62,6 +63,8 @@ pub struct World<S: Subject, O: SimulationObserver<S>> {
     machinery: Machinery,
     /// Disks acknowledge what they have not written: a bug put in on purpose.
     disks_lie: bool,
+    /// How long applications take at most to do what they are asked for; `None`: they refuse.
+    willing: Option<Duration>,
     chance: Random,
     weather: Random,
     counts: Counts,
@@ -88,6 +91,7 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
             hosts,
             machinery,
             disks_lie: false,
+            willing: None,
             chance: Random::new(seed, Stream::Hosts),
             weather: Random::new(seed, Stream::Network),
             counts: Counts::default(),
@@ -98,6 +102,11 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
     /// Has all disks acknowledge writes before they are durable, and lose those with a crash: a bug, to see that it is noticed.
     pub(crate) fn acknowledge_early(&mut self) {
         self.disks_lie = true;
+    }
+
+    /// From now on applications do what they are asked for, and take up to so long; or refuse.
+    pub(crate) fn set_willing(&mut self, within: Option<Duration>) {
+        self.willing = within;
     }
 
     /// Starts every process, now.
@@ -212,9 +221,17 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
     pub fn tell(&mut self, host: HostIndex, input: S::Input) {
         if self.runs(host) {
             self.counts.events += 1;
+            let held = self.held(host);
+            self.watch(host, &Observation::Given { input: &input, held });
             self.handle(host, input);
+            let held = self.held(host);
+            self.watch(host, &Observation::Taken { held });
             self.settle(host);
         }
+    }
+
+    fn held(&self, host: HostIndex) -> Option<Term> {
+        self.machine(host)?.held(self.local_time(host))
     }
 
     /// Runs until true time is `until`, or until the observer has seen enough.
@@ -259,9 +276,29 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
     }
 
     fn accept(&mut self, to: HostIndex, from: MemberId, message: S::Message) {
+        let link = (host_of(from), to);
+        let Some(message) = self.conveyed(link, message) else { return };
         self.counts.events += 1;
         self.watch(to, &Observation::Delivered { from, message: &message });
         self.handle(to, S::received(from, message));
+    }
+
+    /// What is left of a message on the link between two hosts, by the versions that those speak whose processes are up.
+    fn conveyed(
+        &self,
+        (from, to): (HostIndex, HostIndex),
+        message: S::Message,
+    ) -> Option<S::Message> {
+        let up = [from, to].into_iter().filter_map(|host| self.hosts[host].machine.as_ref());
+        let (mut oldest, mut version) = (wire::OLDEST, wire::VERSION);
+        for (since, newest) in up.map(S::speaks) {
+            (oldest, version) = (oldest.max(since), version.min(newest));
+        }
+        match version {
+            _ if version < oldest => None,
+            wire::VERSION => Some(message),
+            version => S::said_in(version, message),
+        }
     }
 
     fn handle(&mut self, to: HostIndex, input: S::Input) {
@@ -341,10 +378,25 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
                         self.transmit(index, to, message.clone());
                     }
                 }
-                Effect::Tell(event) => self.watch(index, &Observation::Told(&event)),
+                Effect::Tell(event) => {
+                    self.watch(index, &Observation::Told(&event));
+                    self.carry_out(index, &event);
+                }
             }
         }
         self.arm(index);
+    }
+
+    /// The application does something about an event.
+    fn carry_out(&mut self, index: HostIndex, event: &S::Event) {
+        let inputs = S::carried_out(event, self.willing.is_some());
+        if inputs.is_empty() {
+            return;
+        }
+        let takes = self.chance.between(Duration::ZERO, self.willing.unwrap_or_default());
+        for input in inputs {
+            self.schedule_input(self.now + takes, index, input);
+        }
     }
 
     fn begin_write(&mut self, index: HostIndex, stable: S::Stable) {
@@ -371,6 +423,7 @@ impl<S: Subject, O: SimulationObserver<S>> World<S, O> {
         if to >= self.hosts.len() {
             return;
         }
+        let Some(message) = self.conveyed((from, to), message) else { return };
         let [first, again] = self.network.transmit(from, to, self.now, &mut self.weather);
         let from = member(from);
         if let Some(at) = again {

@@ -145,6 +145,11 @@ fn changes_that_overlap_are_caught() {
 }
 
 #[test]
+fn changes_that_count_before_a_quorum_has_them_are_caught() {
+    caught_in_changes(Mutant::SettledAlone);
+}
+
+#[test]
 fn votes_counted_by_the_old_list_after_a_change_are_caught() {
     caught_in_changes(Mutant::OldQuorumOnly);
 }

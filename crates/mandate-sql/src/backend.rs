@@ -4,18 +4,20 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use mandate_proto::identity::Term;
+use mandate_proto::pole::member::LeaderRequest;
 use mandate_proto::registers::{
     self, Effect, Input, Member, Part, Statement, StatementId, StatementOutcome, StayId,
 };
 use mandate_proto::time::Instant;
 use mandate_runtime::driver::{Backend, Carried, Driven, LAST_WORDS};
-use mandate_runtime::{Event, Status};
+use mandate_runtime::{Event, LeaderRequestServer, Status};
 use tokio::sync::{broadcast, mpsc, watch};
 
 use crate::database::Database;
 use crate::engine::Contender;
 use crate::error::Trouble;
 use crate::reminder::Reminder;
+use crate::rows::RowRequest;
 use crate::statements::{Extra, Reply};
 use crate::warnings::Dictated;
 
@@ -42,7 +44,39 @@ pub(crate) struct SqlBackend {
     trouble: Option<(u32, bool)>,
     reminder: Reminder,
     dictated: Dictated,
+    requests: Requests,
     has_left: bool,
+}
+
+/// What operators ask of this member, when it leads, by a line in its row.
+struct Requests {
+    server: LeaderRequestServer,
+    /// The last that the row had.
+    found: Option<RowRequest>,
+    /// The last that was begun.
+    begun: Option<RowRequest>,
+}
+
+impl Requests {
+    /// Begins with what was found in the row of this term, once.
+    fn begin(&mut self, term: Term) {
+        let Some(request) = self.found.filter(|found| found.term == term) else { return };
+        if self.begun == Some(request) {
+            return;
+        }
+        self.begun = Some(request);
+        let server = self.server.clone();
+        let wish = match request.to {
+            Some(to) => LeaderRequest::Transfer { to },
+            None => LeaderRequest::Resign,
+        };
+        tracing::info!(%term, request = ?wish, "an operator asks for it by the row of the database");
+        tokio::spawn(async move {
+            if let Err(error) = server.serve(term, wish).await {
+                tracing::warn!(%term, "what an operator has asked for was not done: {error}");
+            }
+        });
+    }
 }
 
 /// What a member on a database waits for.
@@ -158,6 +192,9 @@ impl Backend<Member> for SqlBackend {
         if let Some(input) = input {
             driven.handle(input);
         }
+        if let Some(held) = driven.held() {
+            self.requests.begin(held.term);
+        }
     }
 
     fn has_ended(&self) -> bool {
@@ -176,7 +213,11 @@ impl Backend<Member> for SqlBackend {
 }
 
 impl SqlBackend {
-    pub(crate) fn new(database: &Database, contender: Contender) -> Self {
+    pub(crate) fn new(
+        database: &Database,
+        contender: Contender,
+        server: LeaderRequestServer,
+    ) -> Self {
         SqlBackend {
             database: database.clone(),
             contender,
@@ -191,6 +232,7 @@ impl SqlBackend {
             trouble: None,
             reminder: Reminder::default(),
             dictated: Dictated::default(),
+            requests: Requests { server, found: None, begun: None },
             has_left: false,
         }
     }
@@ -200,6 +242,7 @@ impl SqlBackend {
         let outcome = match result {
             Ok(Reply { answer, row }) => {
                 if let Some(row) = row {
+                    self.requests.found = row.request;
                     self.session = row.session.map(|number| (row.control.version.term, number));
                 }
                 if let Some((times, true)) = self.trouble.take() {

@@ -14,8 +14,8 @@ use crate::durability;
 use crate::engine::check_group;
 use crate::error::{NoConnection, SqlError, Trouble};
 use crate::reconnecting::Reconnecting;
-use crate::rows::{self, ControlRow, Row};
-use crate::schema::{self, Dialect, GROUP_ROLE, VERSION};
+use crate::rows::{self, ControlRow, Row, RowRequest};
+use crate::schema::{self, Dialect, GROUP_ROLE};
 use crate::session::Session;
 use crate::session_lock::SessionLock;
 use crate::statements::{self, Extra, Key, Reply, reason_of};
@@ -111,7 +111,7 @@ pub struct ControlRowStatus {
 
 impl ControlRow {
     fn standing(self) -> ControlRowStatus {
-        let ControlRow { control, session, value } = self;
+        let ControlRow { control, session, value, .. } = self;
         let value = value.filter(|(term, _)| *term == control.version.term);
         let value = value.map(|(_, value)| value).filter(|_| control.leader.is_some());
         ControlRowStatus { control, has_session_lock: session.is_some(), value }
@@ -175,7 +175,7 @@ impl Database {
         connected.map_err(|failure| failure.at(&self.shared.address))?;
         match self.shared.control.run_bounded(Batch::one(schema::look())).await {
             Ok(done) => match schema::found(&done[0].rows) {
-                Some(VERSION) => self.check_server().await,
+                Some(found) if schema::is_usable(found) => self.check_server().await,
                 Some(found) => {
                     Err(SqlError::Schema { address: self.shared.address.to_string(), found })
                 }
@@ -397,6 +397,23 @@ impl Database {
         let done = self.read_batch(batch).await?;
         let row = rows::control(&done[0].rows).map_err(|trouble| self.failed(trouble))?;
         Ok(row.map(ControlRow::standing))
+    }
+
+    /// Asks the leader of a term to give leadership up, or to hand it over to another, by a line in its row. Whether the request is
+    /// there: not if that term is over. The leader finds it with its next renewal, carries it out in that term or not at all, and says
+    /// in its log what came of it; everyone else sees it by the row ([`Database::standing`]).
+    pub async fn request(
+        &self,
+        group: &str,
+        term: Term,
+        to: Option<MemberId>,
+    ) -> Result<bool, SqlError> {
+        let id = (getrandom::u64().map_err(SqlError::Random)? >> 1) as i64;
+        let request = RowRequest { term, to, id };
+        let done = self.read_batch(statements::request(group, &request)).await?;
+        let row = done.get(1).map_or(Ok(None), |done| rows::control(&done.rows));
+        let row = row.map_err(|trouble| self.failed(trouble))?;
+        Ok(row.is_some_and(|row| row.request == Some(request)))
     }
 
     /// Everyone who is in a group, in order.

@@ -64,7 +64,7 @@ pub(crate) fn start(
     let (election, side) = EngineSide::open(guarantee(&config).lease());
     let mut effects = Effects::new();
     let machine = Member::start(config, seed, side.now(), &mut effects);
-    let backend = SqlBackend::new(database, contender);
+    let backend = SqlBackend::new(database, contender, election.request_server());
     tokio::spawn(Driver::new(machine, effects, side, backend).run());
     Ok(election)
 }

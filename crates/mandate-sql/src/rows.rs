@@ -24,6 +24,19 @@ pub(crate) struct ControlRow {
     pub(crate) session: Option<i64>,
     /// What a leader has published, and in which term: an earlier one perhaps.
     pub(crate) value: Option<(Term, value::Value)>,
+    /// What the leader of a term was asked for last: an earlier one perhaps.
+    pub(crate) request: Option<RowRequest>,
+}
+
+/// What an operator asks of a leader by way of its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RowRequest {
+    /// In this term or not at all.
+    pub(crate) term: Term,
+    /// Whom to hand leadership over to; to the others, unless told.
+    pub(crate) to: Option<MemberId>,
+    /// Drawn at random: tells it from another with the same wish.
+    pub(crate) id: i64,
 }
 
 /// The control row that was read, if there is one.
@@ -61,7 +74,10 @@ pub(crate) fn control(rows: &[Vec<Value>]) -> Result<Option<ControlRow>, Trouble
         preferred: member(11, "preferred")?,
     };
     let (session, value) = (row.optional(12, "session")?, published(row.cells));
-    Ok(Some(ControlRow { control, session, value }))
+    let (term, id) = (row.optional(16, "request_term")?, row.optional(18, "request_id")?);
+    let to = member(17, "request_to")?;
+    let request = term.zip(id).map(|(term, id)| RowRequest { term: Term::new(term), to, id });
+    Ok(Some(ControlRow { control, session, value, request }))
 }
 
 /// What a leader has published. What is no value decides nothing, and is not shown.

@@ -9,13 +9,31 @@
 //! Version 3 has `leader_value` in it, what the leader has published, and `value_term`, the term that this belongs to: members of
 //! earlier versions that still run take over and leave both as they were, so that an old value is seen to be one.
 //!
+//! Version 4 has what an operator asks of the leader by way of the database alone: `request_term`, the term that it is asked of,
+//! `request_to`, the successor if one is named, and `request_id`, which tells two requests apart. Nothing is cleared: a request of
+//! another term is void, and members of earlier versions read none.
+//!
+//! **Two releases on one database.** Versions below [`NEXT_KIND`] add to the tables, and leave what is there as it was: columns that may
+//! be empty, and tables. So a program may use tables of a newer version, whose additions it does not name, and members are
+//! upgraded one by one after `mandate sql init` of the newest release. Tables that older programs could not use have a version
+//! from [`NEXT_KIND`] on, and are refused by name. What rows *mean* is the `protocol` of the control row: a member stands back from a
+//! row of another one.
+//!
 //! The functions come last, and elections do without them: TiDB, for one, has no procedures.
 
 use crate::batch::{Step, Value};
 use crate::fence::functions;
 
 /// Which tables these are. `mandate_schema` holds the number that was made last.
-pub const VERSION: i64 = 3;
+pub const VERSION: i64 = 4;
+
+/// From this version on tables are of another kind, which this program cannot use.
+pub(crate) const NEXT_KIND: i64 = 100;
+
+/// Whether tables of this version can be used.
+pub(crate) fn is_usable(found: i64) -> bool {
+    (VERSION..NEXT_KIND).contains(&found)
+}
 
 /// Whom a control row with this role is about: the group itself.
 pub(crate) const GROUP_ROLE: i64 = -1;
@@ -92,6 +110,7 @@ pub fn tables(dialect: Dialect, engine: Engine) -> Vec<String> {
              protocol bigint not null,\n  term bigint not null,\n  beat bigint not null,\n  leader bigint,\n  \
              incarnation bigint,\n  reason bigint not null,\n  round_us bigint not null,\n  lease_us bigint not null,\n  \
              successor1 bigint,\n  successor2 bigint,\n  successor3 bigint,\n  preferred bigint,\n  session bigint,\n  fenced_term bigint,\n  leader_value {value},\n  value_term bigint,\n  \
+             request_term bigint,\n  request_to bigint,\n  request_id bigint,\n  \
              primary key (group_name, role)\n){hot}"
         ),
         format!(
@@ -129,13 +148,24 @@ pub(crate) fn version(dialect: Dialect) -> String {
 }
 
 /// What makes tables of an older version into those of this one. Each fails where it was done before ([`is_done`]).
-pub(crate) fn upgrades(dialect: Dialect) -> [String; 3] {
-    [
-        "alter table mandate_control add column fenced_term bigint".into(),
-        format!("alter table mandate_control add column leader_value {}", value_type(dialect)),
-        "alter table mandate_control add column value_term bigint".into(),
-    ]
+pub(crate) fn upgrades(dialect: Dialect) -> Vec<String> {
+    let value = value_type(dialect);
+    let columns = COLUMNS.iter().map(|(name, _)| match *name {
+        "leader_value" => format!("{name} {value}"),
+        name => format!("{name} bigint"),
+    });
+    columns.map(|column| format!("alter table mandate_control add column {column}")).collect()
 }
+
+/// Columns of the control row that earlier versions lack, and those versions.
+const COLUMNS: [(&str, &str); 6] = [
+    ("fenced_term", "1"),
+    ("leader_value", "1 or 2"),
+    ("value_term", "1 or 2"),
+    ("request_term", "1 to 3"),
+    ("request_to", "1 to 3"),
+    ("request_id", "1 to 3"),
+];
 
 /// Of a text of up to 4 KiB, beside the rows' hot numbers.
 fn value_type(dialect: Dialect) -> &'static str {
@@ -153,7 +183,7 @@ pub(crate) fn is_done(reason: &str) -> bool {
 /// The same as a script, with what a role for members needs.
 pub fn script(dialect: Dialect) -> String {
     let mut script = String::from("-- Tables for elections: mandate sql init.\n");
-    for (upgrade, version) in upgrades(dialect).iter().zip(["1", "1 or 2", "1 or 2"]) {
+    for (upgrade, (_, version)) in upgrades(dialect).iter().zip(COLUMNS) {
         script += &format!("-- If they are of version {version}, first: {upgrade};\n");
     }
     if dialect == Dialect::MySql {

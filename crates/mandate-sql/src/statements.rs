@@ -12,7 +12,7 @@ use mandate_proto::value;
 
 use crate::batch::{Batch, Done, Step, Value};
 use crate::error::Trouble;
-use crate::rows::{self, ControlRow};
+use crate::rows::{self, ControlRow, RowRequest};
 use crate::schema::GROUP_ROLE;
 
 /// So many terms of each group and role are kept in the history.
@@ -97,9 +97,22 @@ pub(crate) fn reason_of(number: i64) -> Option<Reason> {
 fn read_control(key: &Key) -> Step {
     Step::new(
         "select protocol, term, beat, leader, incarnation, reason, round_us, lease_us, successor1, successor2, \
-         successor3, preferred, session, fenced_term, leader_value, value_term from mandate_control where group_name = $1 and role = $2",
+         successor3, preferred, session, fenced_term, leader_value, value_term, request_term, request_to, request_id \
+         from mandate_control where group_name = $1 and role = $2",
         key.values(),
     )
+}
+
+/// Asks the leader of a term for something, and reads what came of that.
+pub(crate) fn request(group: &str, request: &RowRequest) -> Batch {
+    let key = Key { group: group.to_owned(), role: None };
+    let to = request.to.map(|to| i64::from(to.get()));
+    let ask = Step::new(
+        "update mandate_control set request_term = $3, request_to = $4, request_id = $5 \
+         where group_name = $1 and role = $2 and term = $3 and leader is not null and protocol = 1",
+        key.with([number(request.term.get()), to.into(), request.id.into()]),
+    );
+    Batch { steps: vec![ask, read_control(&key)], atomic: false, announce: None }
 }
 
 const RENEW: &str = "update mandate_control set beat = beat + 1, round_us = $7, lease_us = $8, successor1 = $9, \

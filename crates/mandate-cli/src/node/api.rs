@@ -24,9 +24,10 @@ use utoipa_axum::routes;
 use super::access::{Access, admit};
 use super::chronicle::{Chronicle, EventDocument};
 use super::description;
-use super::document::{About, DiskDocument, ElectionDocument, PeerDocument, StatusDocument};
+use super::document::{About, DiskDocument, ElectionDocument, StatusDocument};
 use super::mandate_api::{self, Holders, not_leading};
 use super::member::{differing, others};
+use super::members_api;
 use super::metrics::Metrics;
 use super::page;
 use super::roles_api;
@@ -70,7 +71,8 @@ fn described() -> OpenApiRouter<Node> {
         .routes(routes!(ready))
         .routes(routes!(metrics))
         .routes(routes!(status))
-        .routes(routes!(members))
+        .routes(routes!(members_api::members, members_api::change))
+        .routes(routes!(members_api::remove))
         .routes(routes!(elections))
         .routes(routes!(roles_api::roles))
         .routes(routes!(roles_api::role))
@@ -230,19 +232,6 @@ async fn status(State(node): State<Node>) -> Response {
     node.current().await.map_or_else(stopped, |status| Json(status).into_response())
 }
 
-/// The other members, as seen from this one.
-#[utoipa::path(
-    get, path = "/v1/members",
-    responses(
-        (status = OK, description = "The others", body = Vec<PeerDocument>),
-        (status = SERVICE_UNAVAILABLE, description = "The member is stopped, or waits for its disk",
-            body = String, content_type = "text/plain"),
-    )
-)]
-async fn members(State(node): State<Node>) -> Response {
-    node.current().await.map_or_else(stopped, |status| Json(status.members).into_response())
-}
-
 /// The last elections, the latest first, each with who stood and why it went as it did.
 #[utoipa::path(
     get, path = "/v1/elections",
@@ -343,11 +332,13 @@ struct TransferRequest {
     to: String,
 }
 
-/// Has this member hand leadership over.
+/// Has the leader hand leadership over. Among members that elect each other, any of them can be asked; else the leader.
 #[utoipa::path(
     post, path = "/v1/transfer", request_body = TransferRequest,
     responses(
         (status = NO_CONTENT, description = "Handed over"),
+        (status = GATEWAY_TIMEOUT, description = "It is not known whether it was: no answer came from the leader in time", body = String,
+            content_type = "text/plain"),
         (status = CONFLICT, description = "Why not; nothing has changed", body = String,
             content_type = "text/plain"),
         (status = UNPROCESSABLE_ENTITY, description = "That is no member's name", body = String,
@@ -362,11 +353,24 @@ async fn transfer(State(node): State<Node>, Json(request): Json<TransferRequest>
         }
     };
     let state = node.election.state().borrow().clone();
-    if to == node.about.me && state.mandate().is_some_and(Mandate::check) {
+    let leader = match &state {
+        ElectionState::Following { leader, .. } => Some(*leader),
+        state => state.mandate().filter(|mandate| mandate.check()).map(|_| node.about.me),
+    };
+    if Some(to) == leader {
         let reason = format!("{to} leads already: name another member\n");
         return (StatusCode::CONFLICT, reason).into_response();
     }
-    // On its own: it is carried out even if the caller does not wait for it.
+    if node.reaches_leader() {
+        let asked = node.clone();
+        // On its own: it is carried out even if the caller does not wait for it.
+        return match tokio::spawn(async move { asked.member.transfer_leader(to).await }).await {
+            Ok(Ok(())) => StatusCode::NO_CONTENT.into_response(),
+            Ok(Err(error)) => members_api::refused(&node, to, &error),
+            Err(_) => stopped(),
+        };
+    }
+    // On its own, too.
     let transferred = tokio::spawn(async move {
         // A transfer that cannot be is no reason to end anyone's command.
         node.could_transfer(to).await?;
@@ -384,17 +388,23 @@ async fn transfer(State(node): State<Node>, Json(request): Json<TransferRequest>
     }
 }
 
-fn stopped() -> Response {
+pub(super) fn stopped() -> Response {
     let reason = "this member was shut down, or waits for its disk: see its log\n";
     (StatusCode::SERVICE_UNAVAILABLE, reason).into_response()
 }
 
 impl Node {
+    /// Whether this member can ask the leader for something, which may be another.
+    pub(super) fn reaches_leader(&self) -> bool {
+        self.member.peer().is_some() && self.about.has_terms
+    }
+
     /// What can be said against a transfer beforehand.
     async fn could_transfer(&self, to: MemberId) -> Result<(), NoTransfer> {
         if self.member.kafka().is_some() {
             return Err(NoTransfer::Assigned);
         }
+        // Of members that elect each other the leader knows.
         let status = self.election.status().await.ok_or(NoTransfer::NotLeading)?;
         if !status.state.mandate().is_some_and(Mandate::check) {
             return Err(NoTransfer::NotLeading);
@@ -411,12 +421,22 @@ impl Node {
         Ok(())
     }
 
-    async fn current(&self) -> Option<StatusDocument> {
+    /// What this member knows, if its driver gets to answer.
+    pub(super) async fn current(&self) -> Option<StatusDocument> {
         let status = self.election.status().await?;
         let others = others(&self.member).await;
         let mut document = self.about.status(&status, &others, self.chronicle.started_ms());
         document.role_map = self.member.kafka().map(RoleMapDocument::of);
         document.differing = differing(&self.member);
+        let elections = self.chronicle.elections();
+        let present = elections.first().filter(|last| {
+            last.partition.is_none()
+                && Some(last.term) == document.term
+                && Some(&last.leader) == document.leader.as_ref()
+        });
+        document.since_ms = present.map(|last| last.at_ms);
+        document.why = present.map(|last| last.why.clone());
+        document.list = self.member.list().map(|list| list.id().into());
         if let Some(peer) = self.member.peer() {
             let health = self.election.disk();
             let mut troubles = peer.links().troubles();
@@ -427,7 +447,12 @@ impl Node {
             for other in &mut document.members {
                 let found = troubles.iter().find(|(id, _)| id.to_string() == other.id);
                 other.trouble = found.map(|(_, reason)| reason.clone());
+                let spoken = other.id.parse().ok().and_then(|id| peer.links().spoken(id));
+                other.protocol = spoken.as_ref().map(|spoken| spoken.version);
+                other.release = spoken.and_then(|spoken| spoken.release);
             }
+            document.release = Some(peer.links().release().to_owned());
+            document.protocol = Some(peer.links().speaks().newest);
         }
         Some(document)
     }

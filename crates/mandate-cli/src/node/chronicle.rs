@@ -73,6 +73,8 @@ pub enum EntryKind {
     Unachievable,
     /// Two processes show the id of a member.
     Twin,
+    /// This member goes by another list of members.
+    Members,
     /// Something else that an operator may want to know: the text says what.
     Note,
     /// This reader was too slow, and some events are lost to it.
@@ -129,6 +131,8 @@ impl EventDocument {
                 (EntryKind::Published, Some(me), Some(*term))
             }
             Event::Twin { member } => (EntryKind::Twin, Some(*member), None),
+            Event::RosterChanged(list) => (EntryKind::Members, None, Some(list.id().term)),
+            Event::NotChanged { change, .. } => (EntryKind::Note, Some(change.member()), None),
             _ => (EntryKind::Note, None, None),
         };
         EventDocument {

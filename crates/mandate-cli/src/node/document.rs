@@ -1,15 +1,16 @@
 //! What the daemon says of itself, as JSON: the same for the API and for the commands that show it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use mandate::runtime::disk::DiskHealth;
 use mandate::runtime::event::{Cause, Handover, Record};
-use mandate::{ElectionState, MemberInfo, Status};
+use mandate::{ElectionState, MemberInfo, Membership, RosterId, Status};
 use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::neli::Partition;
 use mandate_proto::oracle::{Candidate, Measure, Measured, Oracle, describe};
-use mandate_proto::pole::installation::Reason;
+use mandate_proto::pole::installation::{Reason, WhyNoVote};
 use mandate_proto::pole::selection::SelectionEnd;
 use mandate_proto::registers::{self, Reign};
 use serde::{Deserialize, Serialize};
@@ -44,12 +45,24 @@ pub struct StatusDocument {
     /// What the leader has published with its term; absent if it has published nothing, or this member does not know it yet.
     #[serde(default)]
     pub value: Option<String>,
+    /// When this member first knew of the leader in that term, in milliseconds since 1970; absent where elections are not recorded.
+    #[serde(default)]
+    pub since_ms: Option<u64>,
+    /// Why that one leads, in words; absent where elections are not recorded.
+    #[serde(default)]
+    pub why: Option<String>,
     /// How long the lease lasts from now on; absent without leases, and on followers.
     pub lease_remaining_ms: Option<f64>,
     /// How long a whole lease lasts; absent without leases.
     pub lease_ms: Option<f64>,
     pub guarantee: String,
     pub oracle: String,
+    /// The release of this program, and the newest version of the protocol that it speaks with other members; absent where
+    /// members exchange no messages.
+    #[serde(default)]
+    pub release: Option<String>,
+    #[serde(default)]
+    pub protocol: Option<u32>,
     /// Absent where nobody votes.
     pub has_vote: Option<bool>,
     /// Why it has no vote, and whose answers it waits for; absent if it has one.
@@ -69,6 +82,9 @@ pub struct StatusDocument {
     /// Why it is no candidate, if it is none.
     pub not_a_candidate: Option<String>,
     pub members: Vec<PeerDocument>,
+    /// By which list of members this one goes; absent where a group has none.
+    #[serde(default)]
+    pub list: Option<ListNumber>,
     /// What an operator should look at: a disk that fails, another process under this member's id.
     #[serde(default)]
     pub troubles: Vec<String>,
@@ -119,13 +135,37 @@ impl DiskDocument {
     }
 }
 
-/// Another member, as seen from this one.
+/// A member, as another knows it.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PeerDocument {
     pub id: String,
-    /// Who it is, for people; of members that elect on a database.
+    /// Who it is, for people: its name in the group's list, or, on a database, the host and process.
     #[serde(default)]
     pub label: Option<String>,
+    /// Whether it is the member that says this.
+    #[serde(default)]
+    pub is_asked: bool,
+    /// Whether it leads, as far as is known.
+    #[serde(default)]
+    pub leads: bool,
+    /// `voter`, `learner` or `observer`, where the group has a list of members.
+    #[serde(default)]
+    pub part: Option<String>,
+    /// Where the others reach it, as `host:port`, where that is known.
+    #[serde(default)]
+    pub address: Option<String>,
+    /// Who leaves once this member votes.
+    #[serde(default)]
+    pub replaces: Option<String>,
+    /// Who takes its place: it leaves once that one votes.
+    #[serde(default)]
+    pub replaced_by: Option<String>,
+    /// By which list it goes, where that is known.
+    #[serde(default)]
+    pub list: Option<ListNumber>,
+    /// Why it has no vote, if it has said so.
+    #[serde(default)]
+    pub no_vote: Option<String>,
     /// Absent where this member does not look: on a database, and it does not lead.
     pub suspected: Option<bool>,
     pub round_trip_ms: Option<f64>,
@@ -134,6 +174,34 @@ pub struct PeerDocument {
     /// Why there is no link with it, or what else is wrong with it, as far as it was found lately.
     #[serde(default)]
     pub trouble: Option<String>,
+    /// The version of the protocol that the link with it speaks; absent while there is none.
+    #[serde(default)]
+    pub protocol: Option<u32>,
+    /// The release that it is of; absent while there is no link, and of releases that speak version 4 at most.
+    #[serde(default)]
+    pub release: Option<String>,
+}
+
+/// The number of a list of members: of two lists the one with the higher term counts, and in one term that with the higher version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ListNumber {
+    /// Of the leader that made it; 0 for the list that the group was set up with.
+    pub term: u64,
+    /// Rises with every change; 0 while a process that is to be added knows of no list yet.
+    pub version: u64,
+}
+
+impl From<RosterId> for ListNumber {
+    fn from(id: RosterId) -> Self {
+        ListNumber { term: id.term.get(), version: id.version }
+    }
+}
+
+/// Written `3.2`: term and version.
+impl fmt::Display for ListNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.term, self.version)
+    }
 }
 
 /// An election.
@@ -221,10 +289,14 @@ impl About {
             leader: leader.map(|leader| leader.to_string()),
             term: term.filter(|_| self.has_terms).map(|term| term.get()),
             value: status.state.value().map(|value| value.to_string()),
+            since_ms: None,
+            why: None,
             lease_remaining_ms: remaining.filter(|_| self.has_terms).map(ms),
             lease_ms: self.lease.map(ms),
             guarantee: self.guarantee.clone(),
             oracle: self.oracle.to_string(),
+            release: None,
+            protocol: None,
             has_vote: status.has_vote,
             no_vote: status.no_vote.as_ref().map(|reason| reason.to_string()),
             renewals: status.renewals,
@@ -235,6 +307,7 @@ impl About {
             values: self.values(measured),
             not_a_candidate: status.candidacy.and_then(Result::err).map(|it| it.to_string()),
             members: others.iter().map(|other| peer(other, status)).collect(),
+            list: None,
             troubles: Vec::new(),
             disk: None,
             quality: status.detection.as_ref().map(QualityDocument::new).into_iter().collect(),
@@ -353,13 +426,118 @@ impl About {
 /// Another member, as seen from this one.
 fn peer(other: &MemberInfo, status: &Status) -> PeerDocument {
     let view = status.view.as_ref();
+    let leader = match &status.state {
+        ElectionState::Following { leader, .. } => Some(*leader),
+        _ => None,
+    };
     PeerDocument {
-        id: other.id.to_string(),
-        label: other.label.clone(),
+        leads: leader == Some(other.id),
         suspected: status.suspected.as_ref().map(|suspected| suspected.contains(&other.id)),
         round_trip_ms: view.and_then(|view| view.round_trips.get(&other.id)).copied().map(ms),
         requests: requests(status, other.id),
+        list: status.lists.get(&other.id).map(|list| (*list).into()),
+        no_vote: status.without_vote.get(&other.id).map(|why| without_vote(*why).into()),
+        ..listed(other)
+    }
+}
+
+/// What the group's list says of a member.
+fn listed(info: &MemberInfo) -> PeerDocument {
+    let (part, replaces) = match info.part {
+        Some(Membership::Voter { replaces, .. }) => (Some("voter"), replaces),
+        Some(Membership::Learner { replaces }) => (Some("learner"), replaces),
+        Some(Membership::Observer) => (Some("observer"), None),
+        None => (None, None),
+    };
+    PeerDocument {
+        label: info.label.clone(),
+        part: part.map(str::to_owned),
+        address: info.address.clone(),
+        replaces: replaces.map(|old| old.to_string()),
+        ..unlisted(info.id.to_string())
+    }
+}
+
+/// A member of whom nothing is known but its id.
+fn unlisted(id: String) -> PeerDocument {
+    PeerDocument {
+        id,
+        label: None,
+        is_asked: false,
+        leads: false,
+        part: None,
+        address: None,
+        replaces: None,
+        replaced_by: None,
+        list: None,
+        no_vote: None,
+        suspected: None,
+        round_trip_ms: None,
+        requests: None,
         trouble: None,
+        protocol: None,
+        release: None,
+    }
+}
+
+impl StatusDocument {
+    /// All members of the group's list, this one in its place; where there is no list, the others.
+    pub fn listed(self, all: &[MemberInfo]) -> Vec<PeerDocument> {
+        let Some(list) = self.list else { return self.members };
+        let me = all.iter().find(|info| info.id.to_string() == self.member);
+        // It waits to be added, or was removed.
+        let me = me.map_or_else(|| unlisted(self.member.clone()), listed);
+        let me = PeerDocument {
+            is_asked: true,
+            leads: self.leader.as_ref() == Some(&self.member),
+            list: Some(list),
+            requests: self.requests,
+            no_vote: self.no_vote.clone(),
+            ..me
+        };
+        let mut members = self.members;
+        // In the order of the list.
+        let place =
+            |member: &PeerDocument| all.iter().position(|it| it.id.to_string() == member.id);
+        members.push(me);
+        members.sort_by_key(|member| place(member).unwrap_or(usize::MAX));
+        let replaced = |old: &PeerDocument| {
+            members
+                .iter()
+                .find(|new| new.replaces.as_ref() == Some(&old.id))
+                .map(|it| it.id.clone())
+        };
+        let replaced_by: Vec<_> = members.iter().map(replaced).collect();
+        for (member, by) in members.iter_mut().zip(replaced_by) {
+            member.replaced_by = by;
+        }
+        members
+    }
+}
+
+/// Why another has no vote, in words.
+fn without_vote(why: WhyNoVote) -> &'static str {
+    match why {
+        WhyNoVote::New => "no vote yet: it is new, and waits for a first answer of all others",
+        WhyNoVote::Unsure => {
+            "no vote yet: it found no state, and asks whether it is new or has lost its disk"
+        }
+        WhyNoVote::NoState => {
+            "no vote: it found no state, and others have voted: its disk was lost"
+        }
+        WhyNoVote::Lost => "no vote: its disk was lost",
+        WhyNoVote::Changed => {
+            "no vote: the members were changed, and it waits for what the others have promised"
+        }
+        WhyNoVote::WentBack => "no vote: its disk went back to an older state",
+        WhyNoVote::Disputed => "no vote: it knows a member that has another list or guarantee",
+        WhyNoVote::Joining => "no vote yet: it waits to be added to the group",
+        WhyNoVote::Learning => "no vote yet: it learns",
+        WhyNoVote::Observing => "no vote: it observes",
+        WhyNoVote::NotAMember => "no vote: it has heard that it is no member",
+        WhyNoVote::Outdated => {
+            "no vote: it has no disk, in a group that was changed: replace it by a new member"
+        }
     }
 }
 

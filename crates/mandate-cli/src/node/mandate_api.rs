@@ -39,7 +39,8 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use utoipa::{IntoParams, ToSchema};
 
-use super::api::Node;
+use super::api::{Node, stopped};
+use super::members_api;
 use crate::output::ms;
 use crate::run::boottime;
 
@@ -384,7 +385,8 @@ pub(crate) struct Resign {
     pub holder: Option<String>,
 }
 
-/// Has this member give leadership up, when nobody holds the mandate any more, and leave it to the others.
+/// Has the leader give leadership up, when nobody holds its mandate any more, and leave it to the others. Among members that elect each other,
+/// any of them can be asked, unless a term or a hold is named; else the leader.
 #[utoipa::path(
     post, path = "/v1/resign",
     request_body(content = Option<Resign>, content_type = "application/json"),
@@ -392,6 +394,8 @@ pub(crate) struct Resign {
         (status = NO_CONTENT, description = "Given back"),
         (status = CONFLICT, description = "It does not lead, or in another term, or others hold the mandate", body = String, content_type = "text/plain"),
         (status = UNPROCESSABLE_ENTITY, description = "No such request", body = String, content_type = "text/plain"),
+        (status = GATEWAY_TIMEOUT, description = "It is not known whether it was: no answer came from the leader in time", body = String,
+            content_type = "text/plain"),
     )
 )]
 pub(crate) async fn resign(State(node): State<Node>, body: Bytes) -> Response {
@@ -414,6 +418,9 @@ pub(crate) async fn resign(State(node): State<Node>, body: Bytes) -> Response {
     let state = node.election.state().borrow().clone();
     let led = state.mandate().filter(|it| it.check()).cloned();
     let reason = match (led, asked.term) {
+        (None, None) if asked.holder.is_none() && node.reaches_leader() => {
+            return resign_leader(node).await;
+        }
         (None, _) => {
             let (code, reason) = not_leading(&state);
             return (code, format!("{reason}\n")).into_response();
@@ -433,4 +440,15 @@ pub(crate) async fn resign(State(node): State<Node>, body: Bytes) -> Response {
         }
     };
     (StatusCode::CONFLICT, reason).into_response()
+}
+
+/// Has the leader resign that this member follows.
+async fn resign_leader(node: Node) -> Response {
+    let asked = node.clone();
+    // On its own: it is carried out even if the caller does not wait for it.
+    match tokio::spawn(async move { asked.member.resign_leader().await }).await {
+        Ok(Ok(())) => StatusCode::NO_CONTENT.into_response(),
+        Ok(Err(error)) => members_api::refused(&node, node.about.me, &error),
+        Err(_) => stopped(),
+    }
 }

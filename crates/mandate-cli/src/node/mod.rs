@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use mandate::{Election, ElectionState, Event, Guarantee, Mandate, Oracle, Start, State, Term};
+use mandate::{
+    Election, ElectionState, Event, Guarantee, Mandate, Oracle, RosterId, Start, State, Term,
+};
 use mandate_proto::nfd_l::Reason;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::broadcast::Receiver;
@@ -26,6 +28,7 @@ mod description;
 pub mod document;
 pub(crate) mod mandate_api;
 pub(crate) mod member;
+pub(crate) mod members_api;
 mod metrics;
 pub mod page;
 pub mod quality;
@@ -87,6 +90,12 @@ pub async fn serve(
     let chronicle = Arc::new(Chronicle::new());
     let holders = Arc::new(Holders::new(guarantee, member::cannot_be_held(&member)));
     let election = member.election().clone();
+    let held = holders.clone();
+    // What another member asks for waits as well until nobody acts on the mandate any more.
+    election.set_gate(move || {
+        let held = held.clone();
+        async move { held.end().await }
+    });
     let node = api::Node {
         election: election.clone(),
         member: member.clone(),
@@ -250,6 +259,16 @@ fn event_text(event: &Event) -> String {
         Event::DuplicateId => "another process uses this member's id: stop one of the two".into(),
         Event::Twin { member } => {
             format!("two processes show the id {member}, and one was refused: stop one of the two")
+        }
+        Event::RosterChanged(list) if list.id() == RosterId::NONE => {
+            "this member waits to be added to the group".into()
+        }
+        Event::RosterChanged(list) => format!("the members are {list} now, by list {}", list.id()),
+        Event::RosterSettled(list) => {
+            format!("a quorum has list {list} on disk: it will not be undone")
+        }
+        Event::NotChanged { change, reason } => {
+            format!("no change of {}: {reason}", change.member())
         }
         // Events that have no words here yet.
         event => format!("{event:?}"),

@@ -7,11 +7,12 @@ use mandate::{Election, ElectionState, Loan, Member, Term, Value};
 use tokio::time::timeout;
 
 use super::daemon::{Daemon, FAREWELL};
+use super::recall::{Acting, Recall};
 use crate::node::member::others;
 
 pub(crate) enum Lender<'a> {
     /// A member of this process.
-    Member { member: &'a Member, election: Election },
+    Member { member: &'a Member, election: Election, recall: Recall },
     /// The daemon, which is told when nothing acts on its mandate any more.
     Daemon(Arc<Daemon>),
 }
@@ -19,19 +20,21 @@ pub(crate) enum Lender<'a> {
 /// Until it is dropped, leadership is not given to another in good order, where the engine can wait.
 pub(crate) struct Lent {
     _loan: Option<Loan>,
+    _acting: Option<Acting>,
 }
 
 impl Lender<'_> {
     /// Lends the mandate of this term; nothing if it does not hold any more.
     pub(crate) fn lend(&self, term: Term) -> Option<Lent> {
         match self {
-            Lender::Member { election, .. } => {
+            Lender::Member { election, recall, .. } => {
+                let acting = recall.begin()?;
                 let state = election.state().borrow().clone();
                 let loan = state.mandate().filter(|mandate| mandate.term() == term)?.lend()?;
-                Some(Lent { _loan: Some(loan) })
+                Some(Lent { _loan: Some(loan), _acting: Some(acting) })
             }
             // The holder has been promised that.
-            Lender::Daemon(_) => Some(Lent { _loan: None }),
+            Lender::Daemon(_) => Some(Lent { _loan: None, _acting: None }),
         }
     }
 
@@ -75,7 +78,7 @@ impl Lender<'_> {
     pub(crate) async fn why_not(&self) -> Option<String> {
         match self {
             Lender::Daemon(daemon) => daemon.why_not(),
-            Lender::Member { member, election } => {
+            Lender::Member { member, election, .. } => {
                 let state = election.state().borrow().clone();
                 match state {
                     ElectionState::Following { leader, term, .. } => {

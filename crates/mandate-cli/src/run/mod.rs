@@ -33,6 +33,7 @@ mod guard_protocol;
 mod guarded;
 mod lender;
 mod permit;
+mod recall;
 mod signals;
 mod terminal;
 mod tree;
@@ -48,6 +49,7 @@ pub(crate) use guard_protocol::boottime;
 use guarded::{Environment, Guarded};
 use lender::Lender;
 use permit::Permit;
+use recall::Recall;
 use signals::Signals;
 use watch::{Outcome, Watch};
 
@@ -131,14 +133,19 @@ async fn with_member(
     };
     let (standing, told) = channel(Permit::Waiting);
     let election = member.election_of(&args.role)?;
-    tokio::spawn(permit::of_member(election.clone(), member.guarantee().lease(), standing));
+    let recall = Recall::new();
+    let asked = recall.clone();
+    election.set_gate(move || asked.clone().recall());
+    let wanted = recall.wanted();
+    tokio::spawn(permit::of_member(election.clone(), member.guarantee().lease(), wanted, standing));
     // If something of the command may be left, leadership is not given back: its lease is waited for.
-    let lender = Lender::Member { member: &member, election };
+    let lender = Lender::Member { member: &member, election, recall: recall.clone() };
     let ended = Supervisor::new(args, told, signals, lender, value).run().await;
     let ended = ended.map_err(|error| match member.ended() {
         Some(reason) => error.context(reason),
         None => error,
     })?;
+    recall.done().await;
     member.shutdown().await;
     Ok(ended)
 }

@@ -38,10 +38,12 @@ pub(crate) fn look_every(lease: Duration) -> Duration {
     (lease / 12).clamp(Duration::from_millis(5), Duration::from_millis(250))
 }
 
-/// Tells what a member of this process holds, as long as somebody listens and the member runs.
+/// Tells what a member of this process holds, as long as somebody listens and the member runs. While leadership is `wanted` back, what
+/// was begun is to end.
 pub(crate) async fn of_member(
     election: Election,
     lease: Option<Duration>,
+    mut wanted: watch::Receiver<usize>,
     standing: watch::Sender<Permit>,
 ) {
     let mut states = election.state();
@@ -56,8 +58,20 @@ pub(crate) async fn of_member(
             last = Some(mandate.clone());
         }
         let now = last.as_ref().map_or(Permit::Waiting, |mandate| held(mandate, lease));
+        let now = match now {
+            Permit::Leading { .. } if *wanted.borrow_and_update() > 0 => {
+                Permit::Ending { by: None }
+            }
+            now => now,
+        };
         standing.send_if_modified(|before| std::mem::replace(before, now) != now);
-        if let Ok(Err(_)) = timeout(pause, states.changed()).await {
+        let changed = async {
+            tokio::select! {
+                changed = states.changed() => changed,
+                changed = wanted.changed() => changed,
+            }
+        };
+        if let Ok(Err(_)) = timeout(pause, changed).await {
             return;
         }
     }

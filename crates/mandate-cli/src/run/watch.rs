@@ -142,8 +142,8 @@ impl<'a> Watch<'a> {
                 return self.guarded.order(Order::Until(until));
             }
             Permit::Ending { by } => {
-                let told = self.until.kill_at().unwrap_or_default();
-                by.map_or(told, |by| by.min(told)).min(boottime() + self.grace)
+                let bounds = [by, self.until.kill_at(), Some(boottime() + self.grace)];
+                bounds.into_iter().flatten().min().unwrap_or_default()
             }
             Permit::Leading { .. } | Permit::Waiting => boottime(),
         };

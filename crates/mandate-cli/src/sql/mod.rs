@@ -9,10 +9,12 @@ use mandate_proto::registers::SqlGuarantee;
 use crate::args::positive_duration;
 
 mod init;
+mod request;
 pub(crate) mod show;
 pub(crate) mod words;
 
 pub(crate) use init::{SqlCommand, run as sql_command};
+pub(crate) use request::request;
 
 /// Which database, and which group on it.
 #[derive(Clone, Debug, Default, clap::Args)]

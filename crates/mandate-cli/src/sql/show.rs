@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use mandate::sql::engine::database::{ControlRowStatus, MemberEntry, Reigned, RoleEntry};
 use mandate::sql::engine::{Address, Database};
-use mandate_proto::identity::MemberId;
+use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::registers::Reason;
 use serde::Serialize;
 
@@ -75,7 +75,7 @@ struct ReignDocument {
 }
 
 /// A group, as its rows show it.
-struct Seen {
+pub(super) struct Seen {
     standing: ControlRowStatus,
     /// Whether the leader renews. A row alone does not tell: the leader may have died long ago.
     renews: bool,
@@ -86,14 +86,14 @@ struct Seen {
 }
 
 /// A connection, and a runtime to use it on.
-struct Reader {
+pub(super) struct Reader {
     runtime: tokio::runtime::Runtime,
     database: Database,
     group: String,
 }
 
 impl Reader {
-    fn open(address: &Address, at: &WhereArgs) -> anyhow::Result<Self> {
+    pub(super) fn open(address: &Address, at: &WhereArgs) -> anyhow::Result<Self> {
         let group = at.group.clone().context("name the group with --group")?;
         mandate::sql::engine::engine::check_group(&group)?;
         if let Address::Sqlite(path) = address {
@@ -105,9 +105,9 @@ impl Reader {
     }
 
     /// Looks until the leader has renewed, and those of the roles, or have not for a whole lease.
-    fn look(&self) -> anyhow::Result<Seen> {
+    pub(super) fn look(&self) -> anyhow::Result<Seen> {
         self.runtime.block_on(async {
-            let first = self.standing().await?;
+            let first = self.read_standing().await?;
             let first_roles = self.database.roles(&self.group).await?;
             let (began, lease) = (Instant::now(), first.control.published.lease);
             let mut renews = first.control.leader.is_none();
@@ -118,7 +118,7 @@ impl Reader {
             };
             while (!renews || stands_still(&roles)) && began.elapsed() <= lease.mul_f64(1.1) {
                 tokio::time::sleep((lease / 20).max(Duration::from_millis(5))).await;
-                standing = self.standing().await?;
+                standing = self.read_standing().await?;
                 roles = self.database.roles(&self.group).await?;
                 renews = standing.control.version != version;
             }
@@ -131,7 +131,21 @@ impl Reader {
         })
     }
 
-    async fn standing(&self) -> anyhow::Result<ControlRowStatus> {
+    pub(super) fn group(&self) -> &str {
+        &self.group
+    }
+
+    /// The control row as it is now, whether its leader renews it or not.
+    pub(super) fn standing(&self) -> anyhow::Result<ControlRowStatus> {
+        self.runtime.block_on(self.read_standing())
+    }
+
+    /// Asks the leader of a term for something; false if that term is over.
+    pub(super) fn request(&self, term: Term, to: Option<MemberId>) -> anyhow::Result<bool> {
+        Ok(self.runtime.block_on(self.database.request(&self.group, term, to))?)
+    }
+
+    async fn read_standing(&self) -> anyhow::Result<ControlRowStatus> {
         let standing = self.database.standing(&self.group).await?;
         standing.with_context(|| format!("nobody has joined {} yet", self.group))
     }
@@ -144,7 +158,19 @@ impl Reader {
 }
 
 impl Seen {
-    fn leader(&self) -> Option<MemberId> {
+    pub(super) fn term(&self) -> Term {
+        self.standing.control.version.term
+    }
+
+    pub(super) fn members(&self) -> impl Iterator<Item = MemberId> {
+        self.members.iter().map(|row| row.member)
+    }
+
+    pub(super) fn member(&self, member: MemberId) -> Option<&MemberEntry> {
+        self.members.iter().find(|row| row.member == member)
+    }
+
+    pub(super) fn leader(&self) -> Option<MemberId> {
         self.standing.control.leader.filter(|_| self.renews).map(|leader| leader.member)
     }
 
@@ -154,8 +180,7 @@ impl Seen {
     }
 
     fn label(&self, member: MemberId) -> &str {
-        let row = self.members.iter().find(|row| row.member == member);
-        row.map_or("no longer in the group", |row| row.label.as_str())
+        self.member(member).map_or("no longer in the group", |row| row.label.as_str())
     }
 
     fn document(&self, group: &str) -> StatusDocument {

@@ -25,13 +25,18 @@ pub(crate) fn mandate() -> Command {
 /// How long a daemon has for an answer: a bound for hangs. One that is stopped on purpose costs this much of each round of questions.
 const ANSWER: Duration = Duration::from_secs(60);
 
+/// Slow enough for members that share the host with compilers.
+const DETECTION: &str = "interval = '300ms'\nwithin = '4s'";
+
 /// What a daemon says that did not get to answer within a second.
 const LATE: &str = "waits for its disk";
 
-/// Members p1 to pN, each with a directory of its own.
+/// Members p1 to pN, each with a file and a state of its own.
 pub(crate) struct Group {
     pub(crate) directory: TempDir,
     pub(crate) size: u32,
+    /// The group is set up with so many; those after them are to be added.
+    founders: u32,
     ports: Vec<u16>,
     apis: Vec<u16>,
     processes: Vec<Option<Child>>,
@@ -44,24 +49,26 @@ impl Group {
     /// They share the host with compilers and each other, and should not lose their leader to them: nobody is missed, and
     /// no lease runs out, because a thread waits for a second or two.
     pub(crate) fn new(size: u32, election: &str) -> Self {
-        Group::with_detection(size, "interval = '300ms'\nwithin = '4s'", election)
+        Group::with_detection(size, DETECTION, election)
     }
 
     /// The same with other figures.
     pub(crate) fn with_detection(size: u32, detection: &str, election: &str) -> Self {
+        Group::of(size, size, detection, election)
+    }
+
+    /// The same with members that are to be added: their configuration names nobody.
+    pub(crate) fn with_spares(founders: u32, spares: u32, election: &str) -> Self {
+        Group::of(founders, founders + spares, DETECTION, election)
+    }
+
+    fn of(founders: u32, size: u32, detection: &str, election: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let names = (1..=size).map(|id| format!("p{id}"));
-        let certs = mandate()
-            .args(["certs", "--group", "test", "--dir"])
-            .arg(directory.path().join("certs"))
-            .args(names)
-            .output()
-            .unwrap();
-        assert!(certs.status.success(), "{certs:?}");
+        certify(directory.path(), 1..=founders);
         let mut ports = mandate_servers::free_ports(2 * size as usize).unwrap();
         let apis = ports.split_off(size as usize);
         let processes = (0..size).map(|_| None).collect();
-        let group = Group { directory, size, ports, apis, processes };
+        let group = Group { directory, size, founders, ports, apis, processes };
         for id in 1..=size {
             std::fs::write(group.config(id), group.config_text(id, detection, election)).unwrap();
         }
@@ -74,7 +81,7 @@ impl Group {
 
     fn config_text(&self, id: u32, detection: &str, election: &str) -> String {
         let port = |id: u32| self.ports[id as usize - 1];
-        let peers = (1..=self.size).filter(|other| *other != id);
+        let peers = (1..=self.founders).filter(|other| *other != id && id <= self.founders);
         let peers: String = peers.map(|id| format!("p{id} = '127.0.0.1:{}'\n", port(id))).collect();
         format!(
             "group = 'test'\nmember = 'p{id}'\nlisten = '127.0.0.1:{}'\nstate = 'p{id}.state'\n\
@@ -107,11 +114,22 @@ impl Group {
         std::fs::read_to_string(log).unwrap_or_default()
     }
 
-    /// Starts a member by this command.
+    /// Makes a certificate for a member that has none.
+    pub(crate) fn certify(&self, id: u32) {
+        certify(self.directory.path(), id..=id);
+    }
+
+    /// Starts a member by this command, for the first time if it has no state.
     pub(crate) fn start_as(&mut self, id: u32, command_line: &[&str]) {
         let is_new = !self.state(id).exists();
-        let new = is_new.then_some("--new");
-        self.run(id, &command_line.iter().copied().chain(new).collect::<Vec<_>>());
+        let mut command_line = command_line.to_vec();
+        if id > self.founders {
+            self.certify(id);
+            command_line.push("--join");
+        } else if is_new {
+            command_line.push("--new");
+        }
+        self.launch(id, &command_line);
     }
 
     /// Where a member keeps its state.
@@ -120,7 +138,7 @@ impl Group {
     }
 
     /// Starts a member by this command, with exactly these words.
-    pub(crate) fn run(&mut self, id: u32, command_line: &[&str]) {
+    pub(crate) fn launch(&mut self, id: u32, command_line: &[&str]) {
         let log = self.directory.path().join(format!("p{id}.log"));
         let log = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
         let mut command = mandate();
@@ -130,7 +148,7 @@ impl Group {
     }
 
     pub(crate) fn start_all(&mut self) {
-        (1..=self.size).for_each(|id| self.start(id));
+        (1..=self.founders).for_each(|id| self.start(id));
     }
 
     pub(crate) fn kill(&mut self, id: u32) {
@@ -268,6 +286,17 @@ impl Group {
             (!String::from_utf8_lossy(&output.stderr).contains(LATE)).then_some(output)
         })
     }
+}
+
+fn certify(directory: &Path, members: std::ops::RangeInclusive<u32>) {
+    let names = members.map(|id| format!("p{id}"));
+    let certs = mandate()
+        .args(["certs", "--group", "test", "--dir"])
+        .arg(directory.join("certs"))
+        .args(names)
+        .output()
+        .unwrap();
+    assert!(certs.status.success(), "{certs:?}");
 }
 
 impl Drop for Group {

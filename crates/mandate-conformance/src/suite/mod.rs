@@ -149,7 +149,8 @@ struct Trial<'a> {
 
 impl Trial<'_> {
     fn group(&self) -> Result<ProcessGroup, GroupError> {
-        let conduct = ActorSettings { pace: PACE, register: true, careless: self.careless };
+        let conduct =
+            ActorSettings { pace: PACE, register: true, careless: self.careless, hasty: false };
         ProcessGroup::start(self.subject, SIZE, conduct)
     }
 

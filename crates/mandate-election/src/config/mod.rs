@@ -49,6 +49,7 @@ MANDATE_LISTEN take the place of `member` and `listen`: with them all members ca
   state = "p1.state"           # what must not be forgotten; beside this file unless absolute
   api = "127.0.0.1:8101"       # for you and your programs, and a page for your browser
   value = "10.0.0.7:8080"      # may be left out: shown with the leader wherever this member leads, up to 4 KiB
+  protocol = 5                 # left out, but while a group may have to go back to an older release: speak nothing newer
   first_start = "auto"         # may be left out: without a state the member finds out by itself whether it is new, instead of --new
 
   [peers]                      # all others
@@ -132,6 +133,7 @@ struct File {
     listen: Option<SocketAddr>,
     state: Option<PathBuf>,
     value: Option<String>,
+    protocol: Option<u32>,
     first_start: Option<String>,
     #[serde(rename = "api")]
     _api: Option<IgnoredAny>,
@@ -306,6 +308,22 @@ fn published(text: Option<&str>) -> anyhow::Result<Option<Value>> {
 }
 
 /// Reads a whole text of up to `limit` bytes.
+/// The protocol in versions up to this one.
+#[cfg(feature = "peer")]
+fn held_back(
+    protocol: mandate_runtime::Protocol,
+    newest: Option<u32>,
+) -> anyhow::Result<mandate_runtime::Protocol> {
+    use mandate_runtime::Protocol;
+    Ok(match (protocol, newest) {
+        (protocol, None) => protocol,
+        (Protocol::Pole(config), Some(newest)) => Protocol::Pole(config.with_protocol(newest)?),
+        (Protocol::NfdL { .. }, Some(_)) => anyhow::bail!(
+            "protocol has no meaning with guarantee = \"overlap\", whose messages are the same in all versions"
+        ),
+    })
+}
+
 fn read_text(path: &Path, limit: u64) -> anyhow::Result<String> {
     let file = OpenFile::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let mut text = String::new();
@@ -347,7 +365,7 @@ impl File {
         }
         let detection = self.detection.unwrap_or_default();
         let tables = Tables { detection, election: self.election, moves: self.moves };
-        let protocol = tables.protocol(me, peers.keys().copied())?;
+        let protocol = held_back(tables.protocol(me, peers.keys().copied())?, self.protocol)?;
         let value = published(self.value.as_deref())?;
         let has_terms = !matches!(protocol, mandate_runtime::Protocol::NfdL { .. });
         anyhow::ensure!(
@@ -410,6 +428,7 @@ impl File {
         let meaningless = [
             ("listen", self.listen.is_some()),
             ("state", self.state.is_some()),
+            ("protocol", self.protocol.is_some()),
             ("first_start", self.first_start.is_some()),
             ("[peers]", !self.peers.is_empty()),
             ("[tls]", self.tls.is_some()),
@@ -599,6 +618,7 @@ mod tests {
             ("preference = 1", "preference = 1.5", "a whole number or \"never\""),
             ("\"auto\" ", "\"new\" ", "first_start is `new`, and must be auto or manual"),
             ("group =", "gruop =", "unknown field `gruop`"),
+            ("protocol = 5", "protocol = 3", "is not spoken by this release, which speaks 4 to 5"),
         ];
         for (from, to, expected) in cases {
             let text = example().replacen(from, to, 1);

@@ -13,6 +13,7 @@ use mandate_peer::links::{Identity, IdentityFiles};
 use mandate_peer::{Peer, PeerSetup};
 use mandate_proto::identity::MemberId;
 use mandate_proto::oracle::Oracle;
+use mandate_proto::pole::installation::Safeguard;
 use mandate_proto::value::Value;
 pub use mandate_runtime::Protocol;
 use mandate_runtime::Start;
@@ -91,6 +92,16 @@ impl Builder {
     pub fn with_value(mut self, value: Option<Value>) -> Self {
         if let Protocol::Pole(config) = self.protocol {
             self.protocol = Protocol::Pole(config.with_value(value));
+        }
+        self
+    }
+
+    /// Leaves a rule out, so that a harness can show that it notices. Never in a real member.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn without(mut self, safeguard: Option<Safeguard>) -> Self {
+        if let Protocol::Pole(config) = self.protocol {
+            self.protocol = Protocol::Pole(config.without(safeguard));
         }
         self
     }

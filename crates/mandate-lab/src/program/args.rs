@@ -90,6 +90,8 @@ pub(crate) enum Protocol {
     Pole,
     /// The same, with members that come and go.
     PoleChanges,
+    /// The same, with some members of an older release that are upgraded one by one.
+    PoleReleases,
     /// Election on a database: registers, conditional writes, leases.
     Registers,
     /// A role on a database: the same, with preferences that change.

@@ -69,9 +69,10 @@ fn subject(args: &SimArgs) -> anyhow::Result<Subject> {
             let options = installation::Options { mutant: mutant(args)?, changes, auto };
             Box::new(move |seed, trace| installation::run(seed, &options, trace))
         }
-        Protocol::Pole | Protocol::PoleChanges => {
+        Protocol::Pole | Protocol::PoleChanges | Protocol::PoleReleases => {
             let changes = args.protocol == Protocol::PoleChanges;
-            let options = pole::Options { mutant: mutant(args)?, changes };
+            let releases = args.protocol == Protocol::PoleReleases;
+            let options = pole::Options { mutant: mutant(args)?, changes, releases };
             Box::new(move |seed, trace| pole::run(seed, &options, trace))
         }
         Protocol::Registers | Protocol::RegistersRole | Protocol::RegistersLosses => {

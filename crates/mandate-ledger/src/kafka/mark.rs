@@ -1,5 +1,6 @@
 //! Marks as offset commits: the term is the offset, because a claim's term is the position behind it, and what else there is to
-//! say is the commit's metadata, in words that a person who lists the group's offsets can read.
+//! say is the commit's metadata, in words that a person who lists the group's offsets can read. A newer release may say more behind
+//! what is said here, after a comma: it is passed over. What it says in front of it must stay as it is.
 
 use std::time::Duration;
 
@@ -61,7 +62,8 @@ fn read(term: Term, words: &str) -> Option<Mark> {
 
 fn holder(words: &str) -> Option<PartitionHolder> {
     let parts: Vec<_> = words.split(", ").collect();
-    let [layout, mode, does, renewal] = parts[..] else { return None };
+    // What a newer release says behind that is its own business.
+    let [layout, mode, does, renewal, ..] = parts[..] else { return None };
     let mut numbers = layout.split(' ').filter_map(|word| word.parse().ok());
     let (roles, partitions) = (numbers.next()?, numbers.next()?);
     let mode =
@@ -110,6 +112,25 @@ mod tests {
             "held for 75001 us, 1 role over 8 partitions, non-exclusive, p5 leads, renewal 87";
         assert_eq!(list.elements()[0].metadata(), words);
         assert_eq!(list.elements()[1].metadata(), "held for 75001 us", "as earlier releases");
+    }
+
+    /// Offset commits of the release that speaks protocol version 4, and one of a release to come.
+    #[test]
+    fn what_other_releases_commit_is_read() {
+        let term = Term::new(12);
+        let agreement = Agreement { partitions: 8, roles: 1000, mode: Mode::Exclusive };
+        let holder =
+            PartitionHolder { member: MemberId::new(5), agreement, leads: true, renewal: 87 };
+        let held = Mark::Held { term, lease: Duration::from_millis(75), holder: Some(holder) };
+        let of_4 = include_str!("../../tests/fixtures/marks-4.txt");
+        let marks: Vec<_> = of_4.lines().map(|words| read(term, words)).collect();
+        let bare = Mark::Held { term, lease: Duration::from_millis(75), holder: None };
+        assert_eq!(marks, [Some(held), Some(bare), Some(Mark::Over { term })]);
+        let first = of_4.lines().next().unwrap();
+        let more = format!("{first}, protocol 9, something else");
+        assert_eq!(read(term, &more), Some(held), "what follows is passed over");
+        let list = commit_of("roles", &[(Partition::new(0), held)]);
+        assert_eq!(list.elements()[0].metadata(), first, "and written as ever");
     }
 
     #[test]

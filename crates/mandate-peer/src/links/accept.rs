@@ -68,11 +68,12 @@ async fn newcomer(shared: &Arc<Shared>, connecting: Connecting, place: Place) {
         greeted = timeout(HANDSHAKE_TIMEOUT, greet(shared, connecting, &mut known)) => greeted,
     };
     let failure = match greeted {
-        Ok(Ok((member, peer, hello, connection))) => {
+        Ok(Ok(Greeted { member, peer, hello, version, connection })) => {
             let Some((sender, receiver)) = known.streams.take() else { return };
             let control = Control { sender, receiver, dials: false };
             let place = Some(place);
-            let established = Established { member, peer, hello, connection, control, place };
+            let established =
+                Established { member, peer, hello, version, connection, control, place };
             return link::run(shared, established).await;
         }
         Ok(Err(failure)) => failure,
@@ -114,11 +115,20 @@ struct Known {
     streams: Option<(SendStream, RecvStream)>,
 }
 
+/// Who was greeted, and accepts us.
+struct Greeted {
+    member: MemberId,
+    peer: Arc<Peer>,
+    hello: Hello,
+    version: u32,
+    connection: Connection,
+}
+
 async fn greet(
     shared: &Shared,
     connecting: Connecting,
     known: &mut Known,
-) -> Result<(MemberId, Arc<Peer>, Hello, Connection), Failure> {
+) -> Result<Greeted, Failure> {
     let connection = connecting.await?;
     known.connection = Some(connection.clone());
     let member = name::of_peer(&connection, &shared.group)?;
@@ -130,7 +140,7 @@ async fn greet(
     let ours = shared.hello();
     let theirs = ours.read(receiver).await?;
     // First: whoever is not in our list mostly has another one, and both sides are to name both.
-    ours.check(&theirs)?;
+    let version = ours.check(&theirs)?;
     let peer = find(shared, member, &theirs)?;
     shared.compare_settings(member, &theirs.settings);
     twins::check(shared, (member, &peer), &theirs).await?;
@@ -138,7 +148,7 @@ async fn greet(
     sender.write_all(&shared.hello().encode()).await?;
     // Its first word says that it accepts us.
     match Word::read(receiver).await? {
-        Some(Word::Ask) => Ok((member, peer, theirs, connection)),
+        Some(Word::Ask) => Ok(Greeted { member, peer, hello: theirs, version, connection }),
         _ => Err(Refusal::NoGreeting.into()),
     }
 }

@@ -173,7 +173,7 @@ async fn connect(
     let (mut sender, mut receiver) = connection.open_bi().await?;
     sender.write_all(&shared.hello().encode()).await?;
     let theirs = shared.hello().read(&mut receiver).await?;
-    shared.hello().check(&theirs)?;
+    let version = shared.hello().check(&theirs)?;
     shared.compare_settings(member, &theirs.settings);
     twins::check(shared, (member, peer), &theirs).await?;
     tracing::debug!(%member, life = format_args!("{:016x}", theirs.life), "greeted");
@@ -181,5 +181,5 @@ async fn connect(
     sender.write_all(&Word::Ask.encode()).await?;
     let control = Control { sender, receiver, dials: true };
     let peer = peer.clone();
-    Ok(Established { member, peer, hello: theirs, connection, control, place: None })
+    Ok(Established { member, peer, hello: theirs, version, connection, control, place: None })
 }

@@ -19,6 +19,8 @@ pub enum LinkEvent {
     Received {
         /// Its sender, by its certificate.
         from: MemberId,
+        /// The version of the protocol that the link speaks.
+        version: u32,
         /// The frame, as it was sent.
         frame: Vec<u8>,
     },

@@ -10,6 +10,7 @@ use quinn::{ConnectionError, ReadError, ReadExactError, VarInt, WriteError};
 use super::limits::{MAX_FOREIGN_TEXT, MAX_GUESTS};
 use super::name::Unnamed;
 use super::settings::Settings;
+use super::versions::Versions;
 
 /// The member stops, or needs the connection no longer.
 pub(crate) const STOPPING: VarInt = VarInt::from_u32(0);
@@ -96,9 +97,9 @@ pub(crate) enum Refusal {
     )]
     NoGreeting,
     #[error(
-        "it speaks protocol version {theirs}, and this member speaks version {ours}; run the same release on both, and the same guarantee if one is overlap and the other is not"
+        "it speaks protocol {theirs}, and this member {ours}; {} (docs/upgrades.md says which releases go together)", ours.advice(*theirs)
     )]
-    OtherVersion { theirs: u32, ours: u32 },
+    OtherVersion { theirs: Versions, ours: Versions },
     #[error(
         "it belongs to the group {theirs}, and this member to the group {ours}; correct the group or the address"
     )]

@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use super::event::{Delivery, LinkEvent};
 use super::failure::STOPPING;
-use super::hello::Hello;
+use super::hello::{Hello, OWN_RELEASE};
 use super::identity::Identity;
 use super::limits::{CLOSE_TIMEOUT, EVENT_QUEUE, MAX_FRAME_BYTES, MAX_STREAM_FRAME_BYTES};
 use super::peers::{self, Outgoing, Peers};
@@ -23,6 +23,7 @@ use super::renewal::{IdentityFiles, Renewal};
 use super::settings::Settings;
 use super::shared::{Counts, Dropped, Shared, TlsIdentity, Traffic};
 use super::sockets::{self, Unbound};
+use super::versions::Versions;
 use super::{accept, name, watch};
 
 /// What a member needs to know to link with the others.
@@ -38,8 +39,8 @@ pub struct LinksConfig {
     pub peers: BTreeMap<MemberId, String>,
     /// Whom to believe, and what to show.
     pub identity: Identity,
-    /// Version of the protocol within frames. The same at all members.
-    pub version: u32,
+    /// Versions of the protocol within frames: a link speaks the highest that both sides do.
+    pub speaks: Versions,
     /// What else must be the same, and what is warned of.
     pub settings: Settings,
     /// The random number of this member's state, by which others notice another state under its id.
@@ -49,6 +50,15 @@ pub struct LinksConfig {
     /// Whether votes are kept in the state: then a member with another state than before is let in only if it says that
     /// its state was lost. The same at all members.
     pub keeps_votes: bool,
+}
+
+/// What the two sides of a link have agreed on, and said of themselves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spoken {
+    /// The version of the protocol.
+    pub version: u32,
+    /// The release of the other side; none said it up to version 4.
+    pub release: Option<String>,
 }
 
 /// Why links could not be started. Nothing is running, and no port is taken.
@@ -130,7 +140,8 @@ impl Links {
         let (events, receiver) = mpsc::channel(EVENT_QUEUE);
         let stop = CancellationToken::new();
         let hello = Hello {
-            version: config.version,
+            speaks: config.speaks,
+            release: Some(OWN_RELEASE.to_owned()),
             life: rand::random(),
             disk: config.disk,
             start: config.start,
@@ -175,6 +186,17 @@ impl Links {
     /// when it is too long, or when the queue of the stream is full ([`Links::dropped`] counts them). Where
     /// datagrams cannot leave as fast as they come, the oldest are dropped, and not counted.
     pub fn send(&self, to: MemberId, delivery: Delivery, frame: Vec<u8>) {
+        self.send_as(to, delivery, None, frame);
+    }
+
+    /// The same, of a frame in a version of the protocol: dropped, if the link speaks another by now.
+    pub(crate) fn send_as(
+        &self,
+        to: MemberId,
+        delivery: Delivery,
+        version: Option<u32>,
+        frame: Vec<u8>,
+    ) {
         let counts = &self.shared.counts;
         let most = match delivery {
             Delivery::Datagram => MAX_FRAME_BYTES,
@@ -187,7 +209,9 @@ impl Links {
             return Counts::raise(&counts.without_link);
         };
         let outgoing = peer.outgoing.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(Outgoing { connection, queue }) = outgoing.as_ref() else {
+        let fits = |link: &&Outgoing| version.is_none_or(|version| link.spoken.version == version);
+        let link = outgoing.as_ref().filter(fits);
+        let Some(Outgoing { connection, queue, .. }) = link else {
             return Counts::raise(&counts.without_link);
         };
         match delivery {
@@ -202,6 +226,30 @@ impl Links {
                 Err(mpsc::error::TrySendError::Closed(_)) => Counts::raise(&counts.without_link),
             },
         }
+    }
+
+    /// What the link with a member speaks; none, if there is none.
+    pub fn spoken(&self, member: MemberId) -> Option<Spoken> {
+        let peer = self.shared.peers.get(member)?;
+        let outgoing = peer.outgoing.read().unwrap_or_else(PoisonError::into_inner);
+        outgoing.as_ref().map(|link| link.spoken.clone())
+    }
+
+    /// The release that this member is of.
+    pub fn release(&self) -> &'static str {
+        OWN_RELEASE
+    }
+
+    /// The versions that this member speaks now.
+    pub fn speaks(&self) -> Versions {
+        self.shared.hello().speaks()
+    }
+
+    /// The version that the link with a member speaks.
+    pub(crate) fn version(&self, member: MemberId) -> Option<u32> {
+        let peer = self.shared.peers.get(member)?;
+        let outgoing = peer.outgoing.read().unwrap_or_else(PoisonError::into_inner);
+        outgoing.as_ref().map(|link| link.spoken.version)
     }
 
     /// The round trip to a member that is linked, as the connection measures it.

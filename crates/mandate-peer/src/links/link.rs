@@ -16,6 +16,7 @@ use super::control::{self, Control};
 use super::event::LinkEvent;
 use super::failure::{Failure, NO_ANSWER, REPLACED, STOPPING, VIOLATION};
 use super::frames;
+use super::handle::Spoken;
 use super::hello::Hello;
 use super::limits::{GOODBYE_TIMEOUT, MAX_CHALLENGES, MAX_FRAME_BYTES, QUEUE_FRAMES};
 use super::peers::{Outgoing, Peer};
@@ -27,6 +28,8 @@ pub(crate) struct Established {
     pub(crate) member: MemberId,
     pub(crate) peer: Arc<Peer>,
     pub(crate) hello: Hello,
+    /// Which version of the protocol was agreed on.
+    pub(crate) version: u32,
     pub(crate) connection: Connection,
     pub(crate) control: Control,
     /// Counts among the newcomers until the link is up.
@@ -48,9 +51,13 @@ pub(crate) enum End {
 
 /// Runs a link until it ends. Tells the consumer that it is up, and later that it broke.
 pub(crate) async fn run(shared: &Arc<Shared>, established: Established) {
-    let Established { member, peer, hello, connection, mut control, place } = established;
+    let Established { member, peer, hello, version, connection, mut control, place } = established;
     let replaced = CancellationToken::new();
-    peer.supersede(replaced.clone());
+    peer.supersede(version, replaced.clone());
+    // The list of members may have changed since we greeted; the other side comes again, and is told.
+    if version < shared.hello().speaks().oldest {
+        return connection.close(REPLACED, b"come again");
+    }
     let _turn = tokio::select! {
         biased;
         () = replaced.cancelled() => return connection.close(REPLACED, b"replaced before it was up"),
@@ -65,17 +72,18 @@ pub(crate) async fn run(shared: &Arc<Shared>, established: Established) {
     let address = canonical(connection.remote_address());
     shared.reports.forget(address);
     let (queue, mut queued) = mpsc::channel(QUEUE_FRAMES);
-    peer.set_outgoing(Some(Outgoing { connection: connection.clone(), queue }));
+    let spoken = Spoken { version, release: hello.release };
+    peer.set_outgoing(Some(Outgoing { connection: connection.clone(), queue, spoken }));
     shared.forget_trouble(member);
     let (challenge, mut challenges) = mpsc::channel(MAX_CHALLENGES);
     peer.shown.up(hello.life, challenge);
-    tracing::info!(%member, %address, "link up");
+    tracing::info!(%member, %address, version, "link up");
     shared.tell(LinkEvent::Up { member }).await;
     drop(place);
 
     // Both live until the connection is closed: a stream that ends before says goodbye, and a watch is to end last.
     let (mut stream, mut watch) = (None, None);
-    let source = Source { member, disk: hello.disk, peer: &peer };
+    let source = Source { member, version, disk: hello.disk, peer: &peer };
     // In no fixed order: a member that floods one of these must not hide the others.
     let end = tokio::select! {
         () = too_late(shared) => End::Unheard,
@@ -127,6 +135,7 @@ fn closing(end: &End) -> (VarInt, String) {
 /// Whose frames a link carries.
 struct Source<'a> {
     member: MemberId,
+    version: u32,
     disk: u64,
     peer: &'a Peer,
 }
@@ -134,7 +143,7 @@ struct Source<'a> {
 impl Source<'_> {
     fn received(&self, frame: Vec<u8>) -> LinkEvent {
         self.peer.shown.spoke(self.disk);
-        LinkEvent::Received { from: self.member, frame }
+        LinkEvent::Received { from: self.member, version: self.version, frame }
     }
 }
 

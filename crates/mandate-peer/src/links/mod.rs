@@ -32,6 +32,10 @@
 //! **The end.** A member that stops ends its stream after its last frame: that is its goodbye. The other
 //! side closes the connection once it has handed on everything before it, and so says that it has.
 //!
+//! **Which version.** Each side says which versions of the messages it speaks ([`Versions`]), and frames are in the highest that
+//! both do ([`Links::spoken`]); where there is none, both sides are told who is to be upgraded. What a version cannot say keeps
+//! its speakers out ([`Settings::since`]): members of a list that it knows nothing of.
+//!
 //! **Who is let in** must have the same guarantee, and a list of members that can be of the same group ([`Settings`]): votes are counted
 //! among one list. Two lists with one number, such as two that groups were set up with, cannot both be right: both sides of a refused
 //! link name both lists, also if one of them does not have the other in its list, and the consumer is told
@@ -95,14 +99,16 @@ mod sockets;
 mod streams;
 mod tls;
 mod twins;
+mod versions;
 mod watch;
 
 pub use event::{Delivery, LinkEvent};
-pub use handle::{LinkError, Links, LinksConfig};
+pub use handle::{LinkError, Links, LinksConfig, Spoken};
 pub use identity::{Identity, InvalidIdentity};
 pub use limits::{MAX_FRAME_BYTES, MAX_STREAM_FRAME_BYTES};
-pub(crate) use peers::is_address;
+pub use peers::is_reachable;
 pub use renewal::{IdentityFiles, Renewal, RenewalCheck, RenewalError};
 pub use settings::Settings;
 pub use shared::{Dropped, Traffic};
 pub use streams::{Caller, StreamTls, StreamTlsError};
+pub use versions::Versions;

@@ -7,6 +7,7 @@
 //! They are let in so that the protocol can tell who has the newer list. There are only so many.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
@@ -15,6 +16,7 @@ use mandate_proto::identity::MemberId;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use super::handle::Spoken;
 use super::limits::{LEAVES_WITHIN, MAX_GUESTS};
 use super::settings::Settings;
 use super::shared::Traffic;
@@ -31,8 +33,8 @@ pub(crate) struct Peer {
     pub(crate) gone: CancellationToken,
     /// Held by the one link that is up, so that its `Broken` comes before the next one's `Up`.
     pub(crate) turn: tokio::sync::Mutex<()>,
-    /// Ends the newest link, or the one that waits for its turn.
-    newest: Mutex<Option<CancellationToken>>,
+    /// Ends the newest link, or the one that waits for its turn; and which version that speaks.
+    newest: Mutex<Option<(u32, CancellationToken)>>,
     pub(crate) outgoing: RwLock<Option<Outgoing>>,
     /// What it has shown of itself.
     pub(crate) shown: Shown,
@@ -60,6 +62,8 @@ enum Standing {
 pub(crate) struct Outgoing {
     pub(crate) connection: quinn::Connection,
     pub(crate) queue: mpsc::Sender<Vec<u8>>,
+    /// Which version it speaks, and what release the other side says that it is of.
+    pub(crate) spoken: Spoken,
 }
 
 impl Peer {
@@ -136,9 +140,16 @@ impl Peer {
     }
 
     /// Makes a link the newest, and ends the one before it.
-    pub(crate) fn supersede(&self, token: CancellationToken) {
-        if let Some(older) = locked(&self.newest).replace(token) {
+    pub(crate) fn supersede(&self, version: u32, token: CancellationToken) {
+        if let Some((_, older)) = locked(&self.newest).replace((version, token)) {
             older.cancel();
+        }
+    }
+
+    /// Ends a link that speaks an older version than this one.
+    pub(crate) fn end_below(&self, oldest: u32) {
+        if let Some((_, token)) = locked(&self.newest).as_ref().filter(|link| link.0 < oldest) {
+            token.cancel();
         }
     }
 }
@@ -283,6 +294,21 @@ pub(crate) fn is_address(text: &str) -> bool {
     parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
 }
 
+/// Whether others can be told to look for a member there: a host name or an address, and a port. What stands for all addresses of a host
+/// (`0.0.0.0`, `[::]`) is where one can listen, and nowhere to go.
+pub fn is_reachable(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let is_host = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(inner) => inner.parse::<Ipv6Addr>().is_ok_and(|ip| !ip.is_unspecified()),
+        None => {
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+            let is_all = host.parse::<Ipv4Addr>().is_ok_and(|ip| ip.is_unspecified());
+            !host.is_empty() && host.bytes().all(is_plain) && !is_all
+        }
+    };
+    is_host && port.parse::<u16>().is_ok_and(|port| port != 0)
+}
+
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -297,6 +323,22 @@ mod tests {
 
     fn members(of: &[(u32, &str)]) -> BTreeMap<MemberId, String> {
         of.iter().map(|(number, address)| (id(*number), address.to_string())).collect()
+    }
+
+    #[test]
+    fn a_member_is_reached_at_a_host_and_a_port_and_not_at_all_addresses_of_one() {
+        for place in
+            ["10.0.0.4:7101", "db4.example:7101", "orders_3:1", "[fd00::4]:7101", "[::1]:1"]
+        {
+            assert!(is_reachable(place), "{place}");
+        }
+        let nowhere =
+            ["", "p4", "p4:", ":7101", "p4:0", "p4:x", "p4:70000", "0.0.0.0:7101", "[::]:7101"];
+        for place in
+            nowhere.into_iter().chain(["::1:7101", "a b:1", "http://a:1", "[fd00::4:1", "a/b:1"])
+        {
+            assert!(!is_reachable(place), "{place}");
+        }
     }
 
     #[test]

@@ -20,6 +20,8 @@ const GUARANTEE: &str = "guarantee";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     config: Option<ConfigId>,
+    /// The first version of the protocol that can say this; any, if zero.
+    since: u32,
     /// Names and values; the list of members and the guarantee come first.
     lines: Vec<(String, String)>,
 }
@@ -29,7 +31,24 @@ impl Settings {
     pub fn new(config: ConfigId, members: &[MemberId], guarantee: &str) -> Self {
         let members: Vec<_> = members.iter().map(MemberId::to_string).collect();
         let lines = vec![(MEMBERS.into(), members.join(" ")), (GUARANTEE.into(), guarantee.into())];
-        Settings { config: Some(config), lines }
+        Settings { config: Some(config), since: 0, lines }
+    }
+
+    /// Members that do not speak this version of the protocol cannot be in a group with these settings.
+    #[must_use]
+    pub fn since(self, version: u32) -> Self {
+        Settings { since: version, ..self }
+    }
+
+    /// The first version that is spoken with them.
+    pub(crate) fn spoken_since(&self) -> u32 {
+        self.since
+    }
+
+    /// The value of a line that is about something else than the configuration; it is in these settings no more.
+    pub(crate) fn take(&mut self, name: &str) -> Option<String> {
+        let place = self.lines.iter().position(|(other, _)| other == name)?;
+        Some(self.lines.remove(place).1)
     }
 
     /// Says something else, which may differ, but is worth a warning.
@@ -90,16 +109,26 @@ impl Settings {
 
     /// As text, of at most [`MAX_SETTINGS_BYTES`].
     pub(crate) fn encode(&self) -> String {
+        self.encode_with([])
+    }
+
+    /// The same, and these lines before all that may be left out.
+    pub(crate) fn encode_with<'a>(
+        &self,
+        others: impl IntoIterator<Item = (&'a str, String)>,
+    ) -> String {
         let mut text = String::new();
-        if let Some(config) = self.config {
-            text = format!("{DIGEST} {config}\n");
-        }
-        for (name, value) in &self.lines {
+        let mut say = |name: &str, value: &dyn fmt::Display| {
             let line = format!("{name} {value}\n");
             if text.len() + line.len() <= MAX_SETTINGS_BYTES {
                 text.push_str(&line);
             }
+        };
+        if let Some(config) = self.config {
+            say(DIGEST, &config);
         }
+        others.into_iter().for_each(|(name, value)| say(name, &value));
+        self.lines.iter().for_each(|(name, value)| say(name, value));
         text
     }
 

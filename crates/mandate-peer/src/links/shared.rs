@@ -180,7 +180,9 @@ impl Shared {
             }
         }
         let Relisted { listed, left } = self.peers.list(members);
+        let oldest = hello.speaks().oldest;
         for (_, peer) in self.peers.all() {
+            peer.end_below(oldest);
             if peer.differing().is_some_and(|theirs| hello.settings.agrees(&theirs)) {
                 peer.set_differing(None);
             }

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mandate_peer::links::{Delivery, LinkError, LinkEvent, Links, LinksConfig, Settings};
+use mandate_peer::links::{Delivery, LinkError, LinkEvent, Links, LinksConfig, Settings, Versions};
 use mandate_proto::identity::MemberId;
 use mandate_runtime::Start;
 use tokio::sync::mpsc;
@@ -67,7 +67,7 @@ pub(crate) fn config_with(
         listen: local(0),
         peers,
         identity: authority.identity(papers),
-        version: 1,
+        speaks: Versions { protocol: 0, oldest: 1, newest: 1 },
         settings: Settings::default(),
         disk: number.into(),
         start: Start::Stored,
@@ -196,7 +196,7 @@ impl Member {
     /// The next frame, and that nothing else happened before it.
     pub(crate) async fn frame(&mut self) -> (MemberId, Vec<u8>) {
         match timeout(PATIENCE, self.events.recv()).await.expect("no frame in time") {
-            Some(LinkEvent::Received { from, frame }) => (from, frame),
+            Some(LinkEvent::Received { from, frame, .. }) => (from, frame),
             other => panic!("{} expected a frame, not {other:?}", self.id),
         }
     }
@@ -235,6 +235,6 @@ pub(crate) async fn assert_unharmed(one: &mut Member, other: &mut Member) {
             LinkEvent::Refused { .. } => None,
             other => Some(other),
         });
-        assert_eq!(received.await, LinkEvent::Received { from, frame: text.into() });
+        assert_eq!(received.await, LinkEvent::Received { from, version: 1, frame: text.into() });
     }
 }

@@ -12,6 +12,7 @@ mod process;
 mod raw;
 mod refusals;
 mod relay;
+mod releases;
 mod resets;
 mod restarts;
 mod roster;

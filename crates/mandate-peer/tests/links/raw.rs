@@ -81,14 +81,22 @@ pub(crate) fn greeting(version: u32, group: &str) -> Vec<u8> {
     bytes
 }
 
+/// Reads a member's greeting, in a group whose name is as long as that.
+async fn read_greeting(receiver: &mut RecvStream, group: &str) -> Vec<u8> {
+    let mut head = vec![0; greeting(1, group).len()];
+    receiver.read_exact(&mut head).await.unwrap();
+    let settings = u16::from_be_bytes([head[head.len() - 2], head[head.len() - 1]]);
+    receiver.read_exact(&mut vec![0; settings.into()]).await.unwrap();
+    head
+}
+
 impl Raw {
     /// Greets as a member does.
     pub(crate) async fn greet(self) -> Greeted {
         let (mut sender, mut receiver) = self.connection.open_bi().await.unwrap();
         let greeting = greeting(1, GROUP);
         sender.write_all(&greeting).await.unwrap();
-        let mut answer = vec![0; greeting.len()];
-        receiver.read_exact(&mut answer).await.unwrap();
+        let answer = read_greeting(&mut receiver, GROUP).await;
         assert_eq!(answer[..4], *b"MNDT");
         sender.write_all(&[ASK]).await.unwrap();
         let mut number = [0; 33];

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use mandate_peer::links::{LinkEvent, Settings};
+use mandate_peer::links::{LinkEvent, Settings, Versions};
 use mandate_proto::pole::installation::ConfigId;
 
 use crate::authority::{Authority, Papers};
@@ -120,12 +120,15 @@ async fn another_version_is_refused_and_both_are_named() {
     let authority = Authority::new();
     let (mut two, mut three) = pair(&authority, &[1]).await;
     let mut newer = config(&authority, 1, &[(3, three.links.local_addr())]);
-    newer.version = 2;
+    newer.speaks = Versions { protocol: 0, oldest: 2, newest: 3 };
     let mut one = start(newer).await;
     let (member, _, reason) = three.refusal().await;
     assert_eq!(member, Some(id(1)));
-    assert_says(&reason, &["version 2", "version 1", "same release"]);
-    assert_says(&one.refusal().await.2, &["the other side refused", "version 2", "version 1"]);
+    assert_says(&reason, &["versions 2 to 3", "version 1", "upgrade this member"]);
+    assert_says(
+        &one.refusal().await.2,
+        &["the other side refused", "versions 2 to 3", "version 1"],
+    );
     assert_unharmed(&mut two, &mut three).await;
 }
 

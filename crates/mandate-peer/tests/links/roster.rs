@@ -10,6 +10,7 @@ use mandate_proto::pole::installation::{
     Contact, MemberChange, NoChange, PeerGuarantee, Roster, RosterId, WhyNoVote,
 };
 use mandate_proto::pole::member::Config;
+use mandate_proto::wire;
 use mandate_runtime::durable::DurableError;
 use mandate_runtime::{
     ChangeError, Election, ElectionState, Event, Mandate, Protocol, Start, StartError,
@@ -29,6 +30,8 @@ struct Group {
     /// Two bytes of its addresses, which are no other test's.
     network: [u8; 2],
     peers: BTreeMap<u32, Peer>,
+    /// The newest version of the protocol that members speak which are held back.
+    held: BTreeMap<u32, u32>,
 }
 
 impl Group {
@@ -39,6 +42,7 @@ impl Group {
             directory: tempfile::tempdir().unwrap(),
             network: [64 + a % 128, b],
             peers: BTreeMap::new(),
+            held: BTreeMap::new(),
         }
     }
 
@@ -100,6 +104,9 @@ impl Group {
         let config = Config::new(id(number), members, interval, LEASE)
             .and_then(|config| config.with_timeout(LEASE / 4))
             .and_then(|config| config.with_guarantee(guarantee))
+            .and_then(|config| {
+                config.with_protocol(self.held.get(&number).copied().unwrap_or(wire::VERSION))
+            })
             .unwrap();
         let others = configured.iter().filter(|other| **other != number);
         PeerSetup {
@@ -487,4 +494,72 @@ async fn an_address_that_is_none_is_refused_before_anything_runs() {
     let error = Peer::start(setup).await.err().unwrap().to_string();
     assert!(error.contains("the address of p1") && error.contains("host:port"), "{error}");
     assert!(!group.state(1).exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_are_changed_once_nobody_is_held_back_to_a_version_that_knows_nothing_of_it() {
+    let mut group = Group::new();
+    group.held.insert(2, wire::OLDEST);
+    for number in 1..=3 {
+        group.start(number, &[1, 2, 3], Start::New).await;
+    }
+    let (leader, _) = group.leader().await;
+    if leader != 1 {
+        group.election(leader).transfer(id(1)).await.unwrap();
+    }
+    for number in [2, 3] {
+        group.follows(number, 1).await;
+    }
+    for (one, other, version) in [(1, 2, 4), (3, 2, 4), (2, 1, 4), (1, 3, 5), (3, 1, 5)] {
+        let spoken = group.peers[&one].links().spoken(id(other)).expect("a link");
+        assert_eq!(spoken.version, version, "p{one} and p{other}");
+        assert_eq!(spoken.release.as_deref(), Some(env!("CARGO_PKG_VERSION")));
+    }
+    let change = || group.change(1, group.add(4, None));
+    let too_old = NoChange::TooOld { member: id(2), speaks: wire::OLDEST };
+    assert_eq!(change().await, Err(ChangeError::Refused(too_old)));
+    assert!(too_old.to_string().contains("p2 speaks protocol version 4"), "{too_old}");
+    group.agree(&[1, 2, 3], &[1, 2, 3]).await;
+    // The state is in the form that every release reads.
+    let form = |group: &Group, number: u32| {
+        let text = std::fs::read_to_string(group.state(number)).unwrap();
+        text.lines().next().unwrap().to_owned()
+    };
+    assert_eq!(form(&group, 1), "mandate state 1");
+
+    // It is upgraded: what is new begins, and there is no way back.
+    group.stop(2).await;
+    group.held.clear();
+    group.start(2, &[1, 2, 3], Start::Stored).await;
+    group.follows(2, 1).await;
+    let changed = async {
+        loop {
+            match group.change(1, group.add(4, None)).await {
+                Err(ChangeError::Refused(NoChange::TooOld { .. })) => {
+                    sleep(Duration::from_millis(10)).await;
+                }
+                changed => return changed,
+            }
+        }
+    };
+    let changed = timeout(PATIENCE, changed).await.expect("it says that it speaks the new one");
+    assert!(changed.unwrap().has(id(4)));
+    group.follows(2, 1).await;
+    let has_four = |roster: &Option<Roster>| roster.as_ref().is_some_and(|it| it.has(id(4)));
+    let mut members = group.election(2).members();
+    timeout(PATIENCE, members.wait_for(has_four)).await.expect("it hears of it").unwrap();
+    drop(members);
+    group.stop(2).await;
+    assert_eq!(form(&group, 2), "mandate state 2");
+    group.held.insert(2, wire::OLDEST);
+    let held = group.try_start(2, &[1, 2, 3], Start::Stored).await.unwrap_err();
+    assert!(
+        matches!(held, PeerError::Start(StartError::HeldBack { speaks: 4, needed: 5 })),
+        "{held}"
+    );
+    assert!(held.to_string().contains("Remove `protocol`"), "{held}");
+    // Nor can one that speaks no newer version join.
+    group.held.insert(4, wire::OLDEST);
+    let held = group.try_start(4, &[1, 2, 3], Start::Join).await.unwrap_err();
+    assert!(matches!(held, PeerError::Start(StartError::HeldBack { .. })), "{held}");
 }

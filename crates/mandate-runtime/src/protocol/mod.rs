@@ -11,11 +11,12 @@ use mandate_proto::pole::installation::{NoVote, Roster};
 use mandate_proto::pole::member;
 use mandate_proto::time::Instant;
 use mandate_proto::wire::Wire;
-use serde::Serialize;
 
 use crate::durable::Agreed;
 use crate::election::Status;
 use crate::event::Event;
+use crate::requests::RequestEvent;
+use crate::start::Kept;
 use crate::transport::{Delivery, Inbound};
 
 mod overlap;
@@ -92,7 +93,7 @@ pub(crate) trait PeerProtocol:
     Elector<Effect = Effect<Self::Message, Self::Stable, Self::Event>, Input: Send> + Send + 'static
 {
     type Message: Wire + Send;
-    type Stable: Serialize + Clone + Send + Sync + 'static;
+    type Stable: Kept + Clone + Send + Sync + 'static;
     type Event: Send;
 
     fn received(from: MemberId, message: Self::Message) -> Self::Input;
@@ -104,6 +105,11 @@ pub(crate) trait PeerProtocol:
 
     /// The list that the member goes by, where members come and go.
     fn roster(&self) -> Option<&Roster> {
+        None
+    }
+
+    /// What an event tells of requests to the leader, if it does; such an event is for nobody else.
+    fn request(_event: &Self::Event) -> Option<RequestEvent> {
         None
     }
 

@@ -12,6 +12,7 @@ use mandate_proto::time::Instant;
 use super::PeerProtocol;
 use crate::election::Status;
 use crate::event::Event;
+use crate::requests::{RequestEvent, Wanted};
 use crate::transport::{Delivery, Inbound};
 
 impl PeerProtocol for Member {
@@ -32,7 +33,9 @@ impl PeerProtocol for Member {
             | Message::Installation(_)
             | Message::Handover { .. }
             | Message::Value { .. }
-            | Message::ValueTaken { .. } => Delivery::Stream,
+            | Message::ValueTaken { .. }
+            | Message::Request { .. }
+            | Message::Answer { .. } => Delivery::Stream,
         }
     }
 
@@ -54,6 +57,19 @@ impl PeerProtocol for Member {
         Some(Member::roster(self))
     }
 
+    fn request(event: &member::Event) -> Option<RequestEvent> {
+        match event {
+            member::Event::Asked { id, term, request } => {
+                let (id, term, request) = (*id, *term, request.clone());
+                Some(RequestEvent::Asked(Wanted { id, term, request }))
+            }
+            member::Event::Answered { number, answer } => {
+                Some(RequestEvent::Answered { number: *number, answer: *answer })
+            }
+            _ => None,
+        }
+    }
+
     fn known(&self, _: BTreeMap<MemberId, Duration>, now: Instant, status: Status) -> Status {
         Status {
             suspected: Some(self.suspected().collect()),
@@ -61,6 +77,8 @@ impl PeerProtocol for Member {
             candidacy: Some(self.standing(Occasion::BeforeResignation, now)),
             has_vote: Some(self.has_vote()),
             no_vote: self.no_vote(),
+            lists: self.said().map(|(id, _, list)| (id, list)).collect(),
+            without_vote: self.said().filter_map(|(id, why, _)| Some((id, why?))).collect(),
             detection: Some(self.detection(now)),
             ..status
         }
@@ -84,6 +102,6 @@ impl PeerProtocol for Member {
                  restore a state file; if its disk was lost, start it with `Start::Lost` (--lost)"
             );
         }
-        vec![event.into()]
+        Event::of_pole(event).into_iter().collect()
     }
 }

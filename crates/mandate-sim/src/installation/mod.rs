@@ -65,6 +65,8 @@ mutants! {
         "a leader changes the members before a quorum has the present list under its own term";
     OverlappingChanges, "overlapping-changes", "installation-changes",
         "a leader makes a change before the last one is settled";
+    SettledAlone, "settled-alone", "installation-changes",
+        "a change is settled as soon as the leader has it on disk";
     OldQuorumOnly, "old-quorum-only", "installation-changes",
         "after a change the leader goes on counting votes by the old list";
     RemovedStillVotes, "removed-still-votes", "installation-changes",
@@ -97,6 +99,7 @@ impl Mutant {
             Mutant::FreedBeforeEnded => Some(Safeguard::EndBeforeRelease),
             Mutant::ChangeBeforeOwnTerm => Some(Safeguard::OwnTermFirst),
             Mutant::OverlappingChanges => Some(Safeguard::OneChangeAtATime),
+            Mutant::SettledAlone => Some(Safeguard::QuorumSettles),
             Mutant::OldQuorumOnly => Some(Safeguard::NewQuorum),
             Mutant::RemovedStillVotes => Some(Safeguard::NewerRoster),
             Mutant::LearnersCount => Some(Safeguard::OnlyVoters),

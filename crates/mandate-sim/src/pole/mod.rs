@@ -1,11 +1,12 @@
 //! Election by score, whole, under simulation: detection, selection, installation and moves.
 
 use mandate_proto::election::Figures;
-use mandate_proto::identity::MemberId;
+use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::machine::{Effects, Machine};
-use mandate_proto::pole::installation::{Promised, Safeguard, Stored};
+use mandate_proto::pole::installation::{Promised, RosterId, Safeguard, Stored};
 use mandate_proto::pole::member::{Config, Effect, Event, Input, Member, Message};
 use mandate_proto::time::Instant;
+use mandate_proto::wire;
 
 use crate::mutant::mutants;
 use crate::subject::{self, Subject};
@@ -13,6 +14,8 @@ use crate::subject::{self, Subject};
 mod changed;
 mod put_back;
 pub(crate) mod register;
+mod releases;
+mod requests;
 mod scenario;
 mod shape;
 mod watch;
@@ -26,6 +29,8 @@ pub struct MemberConfig {
     pub config: Config,
     /// What an operator makes of it, if one does.
     pub edited: Option<Config>,
+    /// Whether that is another release, and no change of the group.
+    pub is_upgraded: bool,
     /// Whether it is a process that is to be added to the group.
     pub joins: bool,
     /// What its application knows when it starts.
@@ -49,6 +54,10 @@ mutants! {
         "probes wait by the round trip to the nearest member";
     ValueOutlivesTerm, "value-outlives-term", "pole",
         "what a leader published is shown with the next leader";
+    LateRequests, "late-requests", "pole",
+        "what was asked of a leader in one term is done in a later one";
+    NewBesideOld, "new-beside-old", "pole-releases",
+        "members are changed although one is of a release that knows nothing of it";
 }
 
 impl Mutant {
@@ -60,6 +69,8 @@ impl Mutant {
             Mutant::HintIsProof => Some(Safeguard::HintProbed),
             Mutant::NearestRoundTrip => Some(Safeguard::OwnRoundTrip),
             Mutant::ValueOutlivesTerm => Some(Safeguard::ValueOfTerm),
+            Mutant::LateRequests => Some(Safeguard::RequestOfTerm),
+            Mutant::NewBesideOld => Some(Safeguard::EveryoneSpeaks),
             Mutant::IsolatedCandidates | Mutant::PromiseNotDurable => None,
         }
     }
@@ -79,6 +90,7 @@ impl Subject for Member {
     ) -> Self {
         let (config, mut boot) = boot.with(&setup.config, setup.edited.as_ref());
         boot.joins = setup.joins;
+        boot.is_changed &= !setup.is_upgraded;
         // The other mutants act where the group is set up, or in the machine.
         if setup.mutant == Some(Mutant::PromiseNotDurable) {
             boot.stored = boot.stored.map(|_| Promised::ADMITTED.into());
@@ -90,6 +102,29 @@ impl Subject for Member {
 
     fn received(from: MemberId, message: Message) -> Input {
         Input::Received { from, message }
+    }
+
+    fn carried_out(event: &Event, is_willing: bool) -> Vec<Input> {
+        requests::carried_out(event, is_willing)
+    }
+
+    fn held(&self, now: Instant) -> Option<Term> {
+        self.mandate(now).map(|(term, _)| term)
+    }
+
+    /// Who speaks an older version knows of no other list than the first.
+    fn speaks(&self) -> (u32, u32) {
+        let oldest = match self.roster().id() {
+            RosterId::SEED => wire::OLDEST,
+            _ => wire::CHANGES_SINCE,
+        };
+        (oldest, self.config().speaks())
+    }
+
+    fn said_in(version: u32, message: Message) -> Option<Message> {
+        let mut bytes = Vec::new();
+        let can_be_said = wire::encode_as(version, &message, &mut bytes);
+        can_be_said.then(|| wire::decode_as(version, &bytes).expect("what was written is read"))
     }
 }
 

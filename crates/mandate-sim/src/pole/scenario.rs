@@ -8,13 +8,16 @@ use std::io::Write;
 use mandate_proto::election::{Figures, State};
 use mandate_proto::oracle::{Oracle, Preference};
 use mandate_proto::pole::installation::PeerGuarantee;
-use mandate_proto::pole::member::{Config, Input, MIN_TIME, Member, Moves};
+use mandate_proto::pole::member::{
+    ANSWERED_WITHIN, Config, Input, LeaderRequest, MIN_TIME, Member, Moves,
+};
 use mandate_proto::pole::selection::Rules;
 
 use super::register::Register;
+use super::releases::{NobodyLeftBehind, Releases};
 use super::shape::{Shape, has_centre};
 use super::watch::Elections;
-use super::{MemberConfig, Mutant, put_back};
+use super::{MemberConfig, Mutant, put_back, requests};
 use crate::changes::Changes;
 use crate::fault::{Fault, MemberName};
 use crate::host::member;
@@ -39,6 +42,8 @@ pub struct Options {
     pub mutant: Option<Mutant>,
     /// Whether members come and go.
     pub changes: bool,
+    /// Whether some members are of an older release at first. Then members come and go, too.
+    pub releases: bool,
 }
 
 /// Twice what the clocks of a storm may be off, and a little.
@@ -77,7 +82,11 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     if planned {
         setting.storm *= 8;
     }
-    let changes = options.changes.then(|| Changes::draw(seed, &mut setting));
+    let changes = (options.changes || options.releases).then(|| Changes::draw(seed, &mut setting));
+    let releases = match options.releases {
+        true => Releases::draw(seed, &setting),
+        false => Releases::default(),
+    };
     let size = changes.as_ref().map_or(setting.size, |changes| changes.hosts(setting.size));
     let mixture = match changes {
         Some(_) => Mixture::draw(seed, size).alike(),
@@ -87,6 +96,10 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     if planned {
         hosts.iter_mut().for_each(|host| host.config = kept_current(&host.config));
     }
+    for (host, setup) in hosts.iter_mut().enumerate().filter(|(host, _)| releases.is_old(*host)) {
+        (setup.config, setup.edited) = releases.configure(host, setup.config.clone());
+        setup.is_upgraded = true;
+    }
     setting.machinery.write_time = mixture.slow_disks.unwrap_or(setting.machinery.write_time);
     // The slowest of those that agree says how long things may take.
     let agrees = |(host, config): (usize, &MemberConfig)| {
@@ -95,7 +108,11 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     let config = hosts.iter().enumerate().filter_map(agrees);
     let config = config.max_by_key(|config| config.recovers_within(Duration::ZERO));
     let config = config.expect("a majority agrees");
-    let watch = Watch::new(Elections::new(size), trace);
+    let mut elections = Elections::new(size);
+    let may_leave = changes.iter().flat_map(Changes::may_leave);
+    elections.left_behind =
+        NobodyLeftBehind::new((0..size).filter(|host| releases.is_old(*host)), may_leave);
+    let watch = Watch::new(elections, trace);
     let hosts = hosts.into_iter().zip(setting.clocks.iter().cloned());
     let world = World::new(seed, hosts, setting.rough, setting.machinery, watch);
     let register = Register::new(seed);
@@ -103,6 +120,7 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
     let holders = Holders::default();
     let hints = Random::new(seed ^ 0x417, Stream::Faults);
     let publishing = Random::new(seed ^ 0x7A1E, Stream::Faults);
+    let asking = Random::new(seed ^ 0xA5C, Stream::Faults);
     let case = Case {
         config,
         random,
@@ -110,12 +128,14 @@ pub fn run(seed: u64, options: &Options, trace: Option<&mut dyn Write>) -> Outco
         size,
         mixture,
         changes,
+        releases,
         planned,
         holders,
         register,
         mutant,
         hints,
         publishing,
+        asking,
     };
     Run { world, case }.play(seed)
 }
@@ -181,7 +201,8 @@ fn configure(
         let edited = is_edited.then(|| config(Version::Edited));
         let config = config(Version::First);
         let joins = changes.is_some_and(|changes| changes.is_spare(host));
-        MemberConfig { config, edited, joins, figures: figures(random), mutant }
+        let is_upgraded = false;
+        MemberConfig { config, edited, is_upgraded, joins, figures: figures(random), mutant }
     };
     (0..size).map(|host| setup(host, random)).collect()
 }
@@ -209,6 +230,8 @@ pub(super) struct Case {
     mixture: Mixture,
     /// Who comes and goes, in runs in which members do.
     changes: Option<Changes>,
+    /// Who is of an older release at first.
+    pub(super) releases: Releases,
     /// Whether plans are kept current.
     planned: bool,
     holders: Holders,
@@ -218,7 +241,12 @@ pub(super) struct Case {
     pub(super) hints: Random,
     /// Whether leaders publish values, and when.
     publishing: Random,
+    /// Whether members are asked to have their leader do something, and when.
+    asking: Random,
 }
+
+/// One run in so many has a request after the storm, too.
+const ASKS_AFTERWARDS: f64 = 0.2;
 
 /// One run in so many has leaders that publish values.
 const PUBLISHES: f64 = 0.2;
@@ -249,6 +277,7 @@ impl Scenario for Case {
         let (size, storm) = (self.size as u64, self.setting.storm);
         let mut faults = storm::faults(seed, &self.setting);
         faults.extend(self.mixture.faults(seed, &self.setting));
+        faults.extend(self.releases.faults(seed, self.setting.detect));
         let older = match self.changes {
             Some(_) => Vec::new(),
             None => put_back::older_disks(seed, &self.setting),
@@ -288,6 +317,9 @@ impl Scenario for Case {
         let count = self.random.below(4);
         happenings.extend(storm::orderly_ends(&mut self.random, &self.setting, count, Input::Stop));
         happenings.extend(self.publications());
+        let has_changes = self.changes.is_some();
+        happenings.extend(requests::storm(&mut self.asking, (self.size, storm), has_changes));
+        world.set_willing(Some(self.setting.detect * 3));
         if let Some(changes) = &self.changes {
             happenings.extend(changes.happenings(Input::Change));
         }
@@ -295,6 +327,7 @@ impl Scenario for Case {
     }
 
     fn heal(run: &mut Run<'_, Self>) {
+        run.world.set_willing(None);
         let (calm, settlement) = run.case.mixture.healing(&run.case.setting);
         run.calm_down_with_disks(calm, settlement);
     }
@@ -334,6 +367,7 @@ impl Scenario for Case {
         // Who has lost its disk asks all others; who can recover has done so by then.
         run.run_until(run.world.last_arrival() + run.case.setting.interval * 2 + step * 4);
         if run.case.changes.is_some() {
+            run.upgrade_the_rest();
             return run.demand_of_a_changed_group();
         }
         let size = run.case.size;
@@ -357,6 +391,7 @@ impl Scenario for Case {
         if shape == Shape::Full && !run.moves() {
             run.demand_agreement();
             run.demand_that_a_value_reaches_all();
+            run.demand_that_requests_are_answered();
         }
         run.demand_stability(shape);
         let is_well = shape == Shape::Full && run.case.mixture.all_agree() && !run.moves();
@@ -526,6 +561,23 @@ impl Run<'_, Case> {
             (0..run.case.size)
                 .find(lacks)
                 .map(|host| format!("{} shows {value:?}", MemberName(host)))
+        });
+    }
+
+    /// In some runs a member that follows has the leader asked for something that cannot be, and hears so.
+    fn demand_that_requests_are_answered(&mut self) {
+        let Some(leader) = self.leader() else { return };
+        if !self.case.asking.chance(ASKS_AFTERWARDS) || self.world.observer.is_done() {
+            return;
+        }
+        let host = self.case.asking.below(self.case.size as u64) as HostIndex;
+        let (number, request) = (u64::MAX, LeaderRequest::Transfer { to: member(leader) });
+        self.world.tell(host, Input::Ask { number, request });
+        // If a message is lost, it says that it does not know.
+        let bound = ANSWERED_WITHIN.mul_f64(1.01) + self.step() * 2;
+        self.demand_within("a request is answered", bound, |run| {
+            let waits = run.world.observer.invariants.requests.waits(host, number);
+            waits.then(|| format!("an answer to {}", MemberName(host)))
         });
     }
 

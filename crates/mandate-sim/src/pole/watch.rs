@@ -1,9 +1,12 @@
 //! What is watched of a run.
 
 use mandate_proto::election::State;
+use mandate_proto::pole::installation::Stored;
 use mandate_proto::pole::member::{Event, Member};
 
-use crate::host::host_of;
+use super::releases::{self, NobodyLeftBehind};
+use super::requests::{self, RequestsOfTerm};
+use crate::host::{host_of, member};
 use crate::installation::invariants::changes_stay::{self, ChangesStay};
 use crate::installation::invariants::one_leader_per_term;
 use crate::installation::invariants::terms_rise::{self, TermsRise, lost_disk};
@@ -18,6 +21,8 @@ pub(super) struct Elections {
     terms_rise: TermsRise,
     values: ValuesOfTerm,
     pub(super) changes: ChangesStay,
+    pub(super) requests: RequestsOfTerm,
+    pub(super) left_behind: NobodyLeftBehind,
     /// Who suspected whom, since this was last cleared.
     pub(super) suspicions: Vec<(HostIndex, HostIndex)>,
     /// Of whose disk another said that it went back.
@@ -31,6 +36,8 @@ impl Elections {
             terms_rise: TermsRise::new(size),
             values: ValuesOfTerm::default(),
             changes: ChangesStay::default(),
+            requests: RequestsOfTerm::default(),
+            left_behind: NobodyLeftBehind::default(),
             suspicions: Vec::new(),
             went_back: vec![false; size],
         }
@@ -46,8 +53,19 @@ impl Elections {
     }
 }
 
+impl Elections {
+    /// A process that is no member starts again: what it has seen of leaders is on its disk only as far as its list tells it.
+    fn forget_unwritten(&mut self, host: HostIndex, stored: &Stored) {
+        let Some(roster) = stored.roster.as_ref().filter(|roster| !roster.has(member(host))) else {
+            return;
+        };
+        self.leaders.forget_above(host, stored.promised.term.max(roster.id().term));
+    }
+}
+
 impl Invariants<Member> for Elections {
     fn check(&mut self, moment: Moment, what: &Observation<'_, Member>) -> Result<(), Broken> {
+        self.requests.check(moment, what).map_err(|what| (requests::NAME, what))?;
         match what {
             Observation::Told(Event::Changed(state)) => {
                 let checked = self.changed(moment.host, *state);
@@ -57,6 +75,8 @@ impl Invariants<Member> for Elections {
                 return checked.map_err(|what| (changes_stay::NAME, what));
             }
             Observation::Told(Event::RosterChanged(roster)) => {
+                let checked = self.left_behind.changed(roster);
+                checked.map_err(|what| (releases::NAME, what))?;
                 let checked = self.changes.changed(moment.host, roster);
                 return checked.map_err(|what| (changes_stay::NAME, what));
             }
@@ -69,9 +89,14 @@ impl Invariants<Member> for Elections {
             Observation::Started(boot) => {
                 self.leaders.start(moment.host);
                 self.changes.started(moment.host, boot.stored.as_ref());
+                self.left_behind.started(moment.host, boot.is_edited);
                 // Without its disk a member names whom it hears, and writes nothing of that (seed 60025887).
-                if boot.stored.is_none() && moment.host < self.leaders.states.len() {
-                    self.leaders.forget(moment.host);
+                // So does one that is no member, but for the list.
+                if moment.host < self.leaders.states.len() {
+                    match &boot.stored {
+                        None => self.leaders.forget(moment.host),
+                        Some(stored) => self.forget_unwritten(moment.host, stored),
+                    }
                 }
             }
             Observation::Faulted(fault) => {

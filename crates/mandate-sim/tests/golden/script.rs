@@ -54,7 +54,14 @@ impl Script {
             let history = Some(setup.histories.get(host).copied().unwrap_or(1));
             let figures = Figures { history, requests: 0.0, application: None };
             (
-                MemberConfig { config, edited: None, joins: false, figures, mutant: None },
+                MemberConfig {
+                    config,
+                    edited: None,
+                    is_upgraded: false,
+                    joins: false,
+                    figures,
+                    mutant: None,
+                },
                 HostClocks::new(0),
             )
         });
@@ -217,6 +224,10 @@ fn message_text(message: &Message) -> Option<String> {
         }
         Message::Value { term, value, .. } => format!("value   {value:?} of term {term}"),
         Message::ValueTaken { term, .. } => format!("taken   the value of term {term}"),
+        Message::Request { term, request, .. } => {
+            format!("asks    the leader of term {term}: {request:?}")
+        }
+        Message::Answer { answer, .. } => format!("answers {answer:?}"),
     })
 }
 
@@ -247,9 +258,9 @@ fn installation_text(message: &installation::Message) -> String {
         M::Report { promised, .. } => {
             format!("report  {}", promised.map_or("nothing".into(), |promised| on_disk(&promised)))
         }
-        M::Unsure { .. } => "unsure  there was no state".into(),
-        M::Founded { promised, founders, .. } => {
-            format!("report  {}, {} founders", on_disk(&promised), founders.len())
+        M::Unsure { .. } => "unsure  I have found no state, and never voted".into(),
+        M::Founded { promised, .. } => {
+            format!("founded I know with whom, and promised {}", on_disk(promised))
         }
         M::Behind { term } => format!("behind  you had promised term {term}"),
         M::Roster { roster, .. } => format!("members {} (list {})", roster, roster.id()),

@@ -32,7 +32,7 @@ pub(super) async fn make(url: &Url) -> Result<(), NoConnection> {
             connection.query_drop(statement).await?;
         }
         let found = connection.query_first::<Option<i64>, _>(schema::look().sql).await?.flatten();
-        let is_current = found == Some(schema::VERSION);
+        let is_current = found.is_some_and(|found| found >= schema::VERSION);
         for upgrade in schema::upgrades(Dialect::MySql).into_iter().filter(|_| !is_current) {
             match connection.query_drop(upgrade).await {
                 Err(error) if !schema::is_done(&error.to_string()) => return Err(error),

@@ -29,7 +29,7 @@ pub(super) async fn make(parameters: &Parameters) -> Result<(), NoConnection> {
         }
         // Not where it was done: even an attempt waits for every transaction that has read the table, and others wait
         // behind it.
-        let is_current = version(&client).await? == Some(schema::VERSION);
+        let is_current = version(&client).await?.is_some_and(|found| found >= schema::VERSION);
         for upgrade in schema::upgrades(Dialect::Postgres).into_iter().filter(|_| !is_current) {
             let done = attempt(&client, is_transaction, &upgrade).await;
             if let Err(error) = done

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mandate_proto::identity::MemberId;
+use mandate_proto::identity::{MemberId, Term};
 use mandate_proto::registers::{Config, Version};
 use mandate_servers::Server;
 use mandate_servers::mariadb::{MariaDb, MariaDbConfig};
@@ -18,7 +18,15 @@ use crate::{Address, Setup, Sql, SqlError, mysql, postgres};
 fn first_version(dialect: Dialect) -> Vec<String> {
     let tables = schema::tables(dialect, Engine::default()).into_iter();
     let mut tables: Vec<_> = tables.collect();
-    for column in ["fenced_term bigint", "leader_value text", "value_term bigint"] {
+    let later = [
+        "fenced_term bigint",
+        "leader_value text",
+        "value_term bigint",
+        "request_term bigint",
+        "request_to bigint",
+        "request_id bigint",
+    ];
+    for column in later {
         let of_mysql = format!("  {column} character set utf8mb4 collate utf8mb4_bin,\n");
         let without = |table: &mut String| {
             *table = table.replace(&of_mysql, "").replace(&format!("  {column},\n"), "");
@@ -149,4 +157,45 @@ async fn nobody_leads_on_a_server_that_may_forget_unless_that_is_accepted() {
     let table = Table::open(&sqlite.parse().unwrap(), "doubts").await;
     assert_eq!(table.database.doubts().await, [""; 0]);
     start(&table.database).unwrap().shutdown().await;
+}
+
+/// What the release that speaks protocol version 4 makes, and has in its rows (`tests/fixtures`).
+const TABLES_OF_3: [(Dialect, &str); 3] = [
+    (Dialect::Sqlite, include_str!("../../tests/fixtures/tables-3-sqlite.sql")),
+    (Dialect::Postgres, include_str!("../../tests/fixtures/tables-3-postgres.sql")),
+    (Dialect::MySql, include_str!("../../tests/fixtures/tables-3-mysql.sql")),
+];
+const ROWS_OF_4: &str = include_str!("../../tests/fixtures/rows-4-sqlite.sql");
+
+#[test]
+fn tables_of_this_version_are_as_they_were_when_it_was_made() {
+    assert_eq!(schema::VERSION, 3, "tables of a new version have files of their own");
+    for (dialect, kept) in TABLES_OF_3 {
+        assert_eq!(schema::script(dialect).trim_end(), kept.trim_end(), "{}", dialect.name());
+    }
+}
+
+/// A member of the release before this one led, and crashed; a release to come has added to the tables since.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_goes_on_from_rows_of_an_older_release_in_tables_of_a_newer_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("m.db");
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection.execute_batch(TABLES_OF_3[0].1).unwrap();
+    connection.execute_batch(ROWS_OF_4).unwrap();
+    connection.execute_batch("alter table mandate_control add column later text").unwrap();
+    connection.execute_batch("insert into mandate_schema (version) values (4)").unwrap();
+    let address: Address = format!("sqlite:{}", path.display()).parse().unwrap();
+    let table = Table::open(&address, "orders").await;
+    let (me, was) = table.join_with(MemberId::new(7), None, Term::NONE).await;
+    assert_eq!((was.protocol, was.version.term.get()), (1, 1), "{was:?}");
+    assert_eq!(was.leader.map(|leader| leader.member.get()), Some(1), "{was:?}");
+    let (changed, row) = table.control(takeover(me, was.version, was.leader, 2)).await;
+    assert!(changed, "{row:?}");
+    assert_eq!((row.version.term.get(), row.leader.map(|it| it.member.get())), (2, Some(7)));
+
+    connection.execute_batch("insert into mandate_schema (version) values (100)").unwrap();
+    let refused = Database::open(&address, PATIENCE).await.unwrap_err();
+    assert!(matches!(refused, SqlError::Schema { found: 100, .. }), "{refused}");
+    assert!(refused.to_string().contains("use a newer program"), "{refused}");
 }

@@ -16,6 +16,7 @@ use mandate_ledger::Change;
 use mandate_proto::election::Figures;
 use mandate_proto::identity::MemberId;
 use mandate_proto::oracle::Oracle;
+use mandate_proto::pole::installation::Safeguard;
 use mandate_proto::score::Score;
 use mandate_runtime::Election;
 use tokio::sync::broadcast::Receiver;
@@ -74,6 +75,9 @@ pub(crate) struct ActorArgs {
     /// Look at the mandate once, and then act without end: what no program should do.
     #[arg(long)]
     careless: bool,
+    /// Count a change of members as settled before a quorum has it, as the leader: what no member does. Of the peer engine.
+    #[arg(long)]
+    hasty: bool,
 }
 
 pub(crate) fn run(args: &ActorArgs) -> anyhow::Result<Exit> {
@@ -90,7 +94,8 @@ pub(crate) fn run(args: &ActorArgs) -> anyhow::Result<Exit> {
 }
 
 async fn of_peers(args: &ActorArgs, config: &Path) -> anyhow::Result<()> {
-    let builder = mandate::peer::from_file(config)?.with_start(args.start.start());
+    let bug = args.hasty.then_some(Safeguard::QuorumSettles);
+    let builder = mandate::peer::from_file(config)?.with_start(args.start.start()).without(bug);
     let member = builder.start().await?;
     let behaviour = args.behaviour(member.id());
     let election = member.election().clone();

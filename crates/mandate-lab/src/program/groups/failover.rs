@@ -118,7 +118,8 @@ pub(crate) fn run(args: &FailoverArgs, format: Format) -> anyhow::Result<Exit> {
         return large::run(args, format);
     }
     let (subject, plain) = subjects(args)?;
-    let conduct = ActorSettings { pace: PACE, register: false, careless: args.careless };
+    let conduct =
+        ActorSettings { pace: PACE, register: false, careless: args.careless, hasty: false };
     let peace = args.engine.settles_within().max(PEACE);
     let mut group = ProcessGroup::start(&*subject, args.members, conduct)?;
     let plain = plain.map(|plain| ProcessGroup::start(&*plain, args.members, conduct));

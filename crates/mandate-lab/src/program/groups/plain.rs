@@ -162,7 +162,11 @@ impl Member {
             }
             Command::Stop => return false,
             // Nobody asks it.
-            Command::Figures(_) | Command::Status { .. } => {}
+            Command::Figures(_)
+            | Command::Status { .. }
+            | Command::ResignFrom { .. }
+            | Command::Ask { .. }
+            | Command::Answer { .. } => {}
         }
         true
     }

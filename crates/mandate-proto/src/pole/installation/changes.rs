@@ -294,7 +294,7 @@ fn an_observer_follows_and_never_votes() {
     town.go_on(&[1, 2, 3, 4]);
     assert_eq!((town.list(1), town.list(4)), ("p1 p2 p3 (p4)".into(), "p1 p2 p3 (p4)".into()));
     assert_eq!(town.why_no_vote(4), Some(WhyNoVote::Observing));
-    assert_eq!(town.refusal(1, MemberChange::Promote { member: p(4) }), NoChange::Unknown);
+    assert_eq!(town.refusal(1, MemberChange::Promote { member: p(4) }), NoChange::Observes);
 }
 
 #[test]

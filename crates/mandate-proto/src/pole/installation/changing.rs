@@ -51,6 +51,8 @@
 //! Ids are never used again: a roster knows the highest that was ever given away, and whoever is added has a higher one. So a
 //! message of a member that was removed, or of one that is replaced, can never pass for its successor's.
 
+use serde::{Deserialize, Serialize};
+
 use super::claim::Electorate;
 use super::recovery::Recovery;
 use super::{
@@ -60,9 +62,10 @@ use super::{
 use crate::identity::{Incarnation, MemberId, Term};
 use crate::machine::Effects;
 use crate::time::Instant;
+use crate::wire::CHANGES_SINCE;
 
 /// A change of members.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum MemberChange {
     /// Adds a member, which becomes a voter once it follows.
     Add {
@@ -116,7 +119,7 @@ impl MemberChange {
 }
 
 /// Why a change of members was not made. All is as it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoChange {
     /// Only a leader changes the members.
@@ -160,6 +163,28 @@ pub enum NoChange {
     /// A group can only be so large.
     #[error("a group has at most {MAX_MEMBERS} members")]
     TooMany,
+    /// It was added to follow, and not to vote.
+    #[error(
+        "that member observes, and never votes; to have one that votes, add it with another id"
+    )]
+    Observes,
+    /// It is of a release that knows of no changes, or is held back by its configuration.
+    #[error(
+        "{member} speaks protocol version {speaks}, and members can be changed from version {CHANGES_SINCE} on, once everyone \
+         speaks it: upgrade {member}, or remove `protocol` from its configuration if that holds it back"
+    )]
+    TooOld {
+        /// Who.
+        member: MemberId,
+        /// The newest version that it speaks.
+        speaks: u32,
+    },
+    /// It has not answered since the leader was started, so it may be of a release that knows of no changes.
+    #[error(
+        "{0} has not answered this member yet, and might be of a release in which members cannot be changed: start it, or \
+         have it removed or replaced"
+    )]
+    Unheard(MemberId),
     /// The engine keeps no list: who takes part in an election on a database, or on a ledger, is a member.
     #[error("this engine has no list of members that could be changed")]
     Unsupported,
@@ -319,7 +344,8 @@ impl Installation {
             claim.holds
                 && !self.patience.is_writing()
                 && self.roster.id().term == claim.term
-                && claim.followers(electorate) + 1 >= electorate.quorum()
+                && (claim.followers(electorate) + 1 >= electorate.quorum()
+                    || !self.config.keeps(Safeguard::QuorumSettles))
         })
     }
 
@@ -407,7 +433,7 @@ impl Installation {
                 let replaces = match entry.ok_or(NoChange::Unknown)?.part {
                     Membership::Learner { replaces } => replaces,
                     Membership::Voter { .. } => return Err(NoChange::Known),
-                    Membership::Observer => return Err(NoChange::Unknown),
+                    Membership::Observer => return Err(NoChange::Observes),
                 };
                 let learnt = self.claim.as_ref().and_then(|claim| claim.learnt_by(member));
                 let joined = Some(learnt.ok_or(NoChange::NotFollowing)?);
@@ -450,7 +476,7 @@ impl Installation {
         if member <= self.roster.last_id() {
             return Err(NoChange::UsedBefore);
         }
-        if contact.name.len() > MAX_NAME || contact.address.len() > MAX_ADDRESS {
+        if !contact.fits() {
             return Err(NoChange::TooLong);
         }
         if !contact.name.is_empty() && others().any(|entry| entry.contact.name == contact.name) {

@@ -114,10 +114,14 @@ pub enum Safeguard {
     FirstAnswers,
     /// A value is shown only with the leader and the term that it was published in.
     ValueOfTerm,
+    /// What is asked of a leader is done in the term that it was asked of, or not at all.
+    RequestOfTerm,
     /// A leader changes the members only once a quorum has its own roster: the present list, under its own term.
     OwnTermFirst,
     /// A leader makes a change only once a quorum has the one before it.
     OneChangeAtATime,
+    /// A change is settled once a quorum has it on disk, and not as soon as the leader has.
+    QuorumSettles,
     /// From a change on, the leader's promises count by the new list.
     NewQuorum,
     /// Who has a newer roster promises nothing by an older one.
@@ -128,6 +132,8 @@ pub enum Safeguard {
     LostForGood,
     /// A member that was added votes only with the disk that it joined with.
     SameDisk,
+    /// A group is changed for the first time only if all its members speak a version that knows of that.
+    EveryoneSpeaks,
     /// What a member says counts for nothing that does not know itself whether it is new or has lost its disk.
     UnsureKnowNothing,
     /// Who founded the group is written down with the first vote.
@@ -148,7 +154,7 @@ pub struct NoVote {
 }
 
 /// Why a member has no vote.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum WhyNoVote {
     /// It takes part for the first time, and not all members of its list have answered yet.
     New,

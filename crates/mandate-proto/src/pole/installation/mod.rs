@@ -204,7 +204,8 @@ impl Installation {
             recovery,
             claim: None,
             wants: None,
-            highest: promised.term,
+            // Of the list, too: who is no member has promised nothing, and its list tells how far the group was.
+            highest: promised.term.max(roster.id().term),
             freed: None,
             claims: 0,
             roster,

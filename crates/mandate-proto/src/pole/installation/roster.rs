@@ -74,6 +74,13 @@ pub struct Contact {
     pub address: String,
 }
 
+impl Contact {
+    /// Whether name and address are no longer than they may be.
+    pub fn fits(&self) -> bool {
+        self.name.len() <= MAX_NAME && self.address.len() <= MAX_ADDRESS
+    }
+}
+
 /// The most bytes of a member's name.
 pub const MAX_NAME: usize = 63;
 
@@ -175,8 +182,9 @@ impl Roster {
             && self.id.version <= known.saturating_add(1 << 32)
     }
 
-    /// The same list, with places for those of which none is known.
-    pub(super) fn with_contacts(mut self, contacts: &BTreeMap<MemberId, Contact>) -> Self {
+    /// The same list, with names and places for those of which it says neither.
+    #[must_use]
+    pub fn with_contacts(mut self, contacts: &BTreeMap<MemberId, Contact>) -> Self {
         for entry in self.entries.iter_mut().filter(|entry| entry.contact == Contact::default()) {
             entry.contact = contacts.get(&entry.id).cloned().unwrap_or_default();
         }

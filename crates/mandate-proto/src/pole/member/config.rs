@@ -14,6 +14,7 @@ use crate::pole::installation::{
 };
 use crate::pole::selection::{self, Rules};
 use crate::value::Value;
+use crate::wire;
 
 /// The least time between heartbeats, pings or reviews, and the least election timeout.
 pub const MIN_TIME: Duration = Duration::from_millis(1);
@@ -39,6 +40,8 @@ pub struct Config {
     pub(super) moves: Option<Moves>,
     pub(super) wanted: Option<Wanted>,
     pub(super) value: Option<Value>,
+    /// The newest version of the protocol that it speaks.
+    pub(super) speaks: u32,
     pub(super) without: Option<Safeguard>,
 }
 
@@ -84,6 +87,16 @@ pub enum InvalidConfig {
     /// A threshold that cannot be compared with.
     #[error("the threshold for moves must be a finite share, zero or more")]
     Threshold,
+    /// A version that this release does not speak.
+    #[error(
+        "protocol {newest} is not spoken by this release, which speaks {} to {}",
+        wire::OLDEST,
+        wire::VERSION
+    )]
+    Protocol {
+        /// It.
+        newest: u32,
+    },
 }
 
 impl Config {
@@ -120,6 +133,7 @@ impl Config {
             moves: None,
             wanted: None,
             value: None,
+            speaks: wire::VERSION,
             without: None,
         };
         config.replan(interval, detect)?;
@@ -240,6 +254,21 @@ impl Config {
     /// members that the group is set up with.
     pub fn first_roster(&self, boot: &Boot) -> Roster {
         boot.roster(&self.installation())
+    }
+
+    /// Speaks no newer version of the protocol than this, so that members of an older release can take this one's place: what began
+    /// after that version does not begin while such a member is in the group.
+    pub fn with_protocol(mut self, newest: u32) -> Result<Self, InvalidConfig> {
+        if !(wire::OLDEST..=wire::VERSION).contains(&newest) {
+            return Err(InvalidConfig::Protocol { newest });
+        }
+        self.speaks = newest;
+        Ok(self)
+    }
+
+    /// The newest version of the protocol that this member speaks.
+    pub fn speaks(&self) -> u32 {
+        self.speaks
     }
 
     /// Publishes this with every term of this member, from its first moment on.

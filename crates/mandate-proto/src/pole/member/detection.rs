@@ -161,16 +161,18 @@ impl Member {
         let wanted = self.config.moves.is_some();
         let standing = wanted.then(|| self.standing(Occasion::BeforeResignation, now));
         let standing = standing.and_then(Result::ok);
-        let (requests, has_vote) = (self.figures.requests, self.has_vote());
+        let requests = self.figures.requests;
+        let no_vote = self.installation.no_vote().map(|no_vote| no_vote.why);
         let (config, promised) = (self.installation.config_id(), self.installation.promised().term);
         let message = Message::Pong {
             number,
             requests,
             life: self.incarnation,
-            has_vote,
+            no_vote,
             standing,
             config,
             promised,
+            speaks: self.config.speaks,
         };
         effects.push(Effect::Send { to: from, message });
         // A member that had no vote may have one by now: a first election should not wait for the next round of pings.

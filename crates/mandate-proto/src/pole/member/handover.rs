@@ -85,24 +85,31 @@ impl Member {
         now: Instant,
         effects: &mut Effects<Effect>,
     ) {
-        let reason = if !self.is_other(to) {
-            NoTransfer::NotAMember
+        if let Err(reason) = self.may_transfer(to, now) {
+            return effects.push(Effect::Tell(Event::NoTransfer { to, reason }));
+        }
+        let until = now + self.config.timeout.saturating_mul(2);
+        if let Some((term, _)) = self.mandate(now) {
+            effects.push(Effect::Broadcast(Message::Handover { term, to, why }));
+        }
+        self.phase = Phase::Awaiting { leader: to, until };
+        self.draft_handover(why, now);
+        self.install(installation::Input::Transfer { to }, now, effects);
+    }
+
+    /// What can be said against a transfer.
+    pub(super) fn may_transfer(&self, to: MemberId, now: Instant) -> Result<(), NoTransfer> {
+        if !self.is_other(to) {
+            Err(NoTransfer::NotAMember)
         } else if !matches!(self.phase, Phase::Leading { .. }) || self.mandate(now).is_none() {
-            NoTransfer::NotLeading
+            Err(NoTransfer::NotLeading)
         } else if self.pings.is_suspected(to) {
-            NoTransfer::NoAnswer
+            Err(NoTransfer::NoAnswer)
         } else if !self.pings.has_vote(to) {
-            NoTransfer::NoVote
+            Err(NoTransfer::NoVote)
         } else {
-            let until = now + self.config.timeout.saturating_mul(2);
-            if let Some((term, _)) = self.mandate(now) {
-                effects.push(Effect::Broadcast(Message::Handover { term, to, why }));
-            }
-            self.phase = Phase::Awaiting { leader: to, until };
-            self.draft_handover(why, now);
-            return self.install(installation::Input::Transfer { to }, now, effects);
-        };
-        effects.push(Effect::Tell(Event::NoTransfer { to, reason }));
+            Ok(())
+        }
     }
 
     pub(super) fn review(&mut self, now: Instant, effects: &mut Effects<Effect>) {

@@ -39,6 +39,10 @@ impl Member {
                     effects.push(Effect::Broadcast(Message::Installation(message)));
                 }
                 installation::Effect::Tell(installation::Event::Installed { term }) => {
+                    // Who decides alone has lost one term and holds the next at once.
+                    if lost.take().is_some() {
+                        self.stop_leading();
+                    }
                     self.lead(term, now, effects);
                 }
                 installation::Effect::Tell(installation::Event::Lost { reason, .. }) => {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::moves::{Advice, Effect as MoveEffect};
 use super::record::{Handover, Record};
+use super::requests::{LeaderAnswer, LeaderRequest, LeaderRequestId};
 use crate::detector::Beat;
 use crate::detector::configurator::Infeasible;
 use crate::election::{Figures, NoTransfer, State};
@@ -14,7 +15,7 @@ use crate::identity::{Incarnation, MemberId, Term};
 use crate::machine;
 use crate::oracle::Measured;
 use crate::pole::installation::{
-    self, ConfigId, MemberChange, NoChange, Reason, Roster, RosterId, Stored,
+    self, ConfigId, MemberChange, NoChange, Reason, Roster, RosterId, Stored, WhyNoVote,
 };
 use crate::pole::selection;
 use crate::value::Value;
@@ -41,8 +42,8 @@ pub enum Message {
         requests: f64,
         /// The sender's incarnation.
         life: Incarnation,
-        /// Whether the sender could promise anything: it has its disk, or has recovered.
-        has_vote: bool,
+        /// Why the sender could promise nothing; `None` if it could: it has its disk, or has recovered.
+        no_vote: Option<WhyNoVote>,
         /// What it would be worth as the leader in place of the present one.
         standing: Option<Measured>,
         /// Among which members, and for which guarantee, the sender counts votes.
@@ -50,6 +51,8 @@ pub enum Message {
         /// The highest term that the sender has promised: who remembers a higher one knows that its disk
         /// went back.
         promised: Term,
+        /// The newest version of the protocol that the sender speaks, as far as this link shows it: see [`wire`](crate::wire).
+        speaks: u32,
     },
     /// The sender leads.
     Heartbeat {
@@ -88,6 +91,26 @@ pub enum Message {
         revision: u64,
         /// The incarnation of the sender that has it: the next one does not.
         life: Incarnation,
+    },
+    /// Of the leader of this term: an operator asks the sender for it.
+    Request {
+        /// Answered with it.
+        number: u64,
+        /// The sender's incarnation; answered with it.
+        life: Incarnation,
+        /// In this term or not at all.
+        term: Term,
+        /// What is asked for.
+        request: LeaderRequest,
+    },
+    /// What came of a request.
+    Answer {
+        /// Of the request.
+        number: u64,
+        /// Of the request.
+        life: Incarnation,
+        /// What came of it.
+        answer: LeaderAnswer,
     },
 }
 
@@ -135,6 +158,29 @@ pub enum Input {
     /// Change the members of the group, which this member leads. Answered by [`Event::RosterChanged`] and then
     /// [`Event::Settled`], or by [`Event::NotChanged`].
     Change(MemberChange),
+    /// Ask the leader for this, which may be another member. Answered by [`Event::Answered`], once, within
+    /// [`ANSWERED_WITHIN`](super::ANSWERED_WITHIN).
+    Ask {
+        /// No other request of this incarnation has this number.
+        number: u64,
+        /// What is asked for.
+        request: LeaderRequest,
+    },
+    /// Do this if this member leads in that term, and nothing otherwise. Answered as [`Input::Resign`], [`Input::Transfer`] and
+    /// [`Input::Change`] are.
+    Serve {
+        /// The term that it is meant for.
+        term: Term,
+        /// What is to be done.
+        request: LeaderRequest,
+    },
+    /// Answer what was [asked](Event::Asked) of this member.
+    Answer {
+        /// Which request.
+        id: LeaderRequestId,
+        /// What came of it.
+        answer: LeaderAnswer,
+    },
     /// Use other parameters from now on. Parameters that make no sense (an interval below a millisecond, or
     /// not below `detect`) are ignored.
     Replan {
@@ -246,6 +292,23 @@ pub enum Event {
         leader: MemberId,
         /// Why not.
         reason: Infeasible,
+    },
+    /// A member asks this one, which leads, for something: to be carried out with [`Input::Serve`] when it can be, and answered with
+    /// [`Input::Answer`].
+    Asked {
+        /// Which request.
+        id: LeaderRequestId,
+        /// The term that it is meant for.
+        term: Term,
+        /// What is asked for.
+        request: LeaderRequest,
+    },
+    /// What came of a request of this member.
+    Answered {
+        /// Which one.
+        number: u64,
+        /// What came of it.
+        answer: LeaderAnswer,
     },
 }
 

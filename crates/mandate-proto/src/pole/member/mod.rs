@@ -75,7 +75,7 @@ use alloc::collections::BTreeMap;
 use core::time::Duration;
 
 use super::installation::{
-    self, Boot, ConfigId, Installation, MemberChange, NoChange, NoVote, WhyNoVote,
+    self, Boot, ConfigId, Installation, MemberChange, NoChange, NoVote, RosterId, WhyNoVote,
 };
 use super::selection::{self, Selection};
 use crate::detector::Label;
@@ -99,6 +99,7 @@ mod interface;
 mod moves;
 mod pings;
 mod record;
+mod requests;
 mod roster;
 mod values;
 
@@ -112,6 +113,10 @@ use pings::Pings;
 pub use pings::SAMPLES;
 use record::Draft;
 pub use record::{Handover, Record};
+use requests::Requests;
+pub use requests::{
+    ANSWERED_WITHIN, LeaderAnswer, LeaderRequest, LeaderRequestId, MAX_ASKED, MAX_SERVED,
+};
 use values::Values;
 
 /// The wait for one that was selected doubles this often at most.
@@ -152,6 +157,7 @@ pub struct Member {
     /// Why the leader of that term hands over, as it has told, and to whom.
     handed: Option<(Term, MemberId, Handover)>,
     values: Values,
+    requests: Requests,
     told: State,
     selection_effects: Effects<selection::Effect>,
     installation_effects: Effects<installation::Effect>,
@@ -207,6 +213,7 @@ impl Member {
             draft: Some(Draft::new(Cause::Start, None, Term::NONE, now)),
             handed: None,
             values: Values::default(),
+            requests: Requests::default(),
             told: State::Electing,
             selection_effects: Effects::new(),
             installation_effects: Effects::new(),
@@ -272,6 +279,11 @@ impl Member {
             reason.awaits = self.differing.keys().copied().collect();
         }
         Some(reason)
+    }
+
+    /// Why others have no vote, and by which lists they go, as they have said last.
+    pub fn said(&self) -> impl Iterator<Item = (MemberId, Option<WhyNoVote>, RosterId)> + '_ {
+        self.pings.said()
     }
 
     /// What this member knows: round trips, request rates, and what the application told it.
@@ -359,18 +371,25 @@ impl Member {
             return;
         }
         self.witness(from, &message);
+        if let Message::Ping { config, .. } | Message::Pong { config, .. } = &message {
+            self.pings.goes_by(from, config.roster());
+        }
         match message {
             Message::Ping { number, requests, interval, .. } => {
                 self.quality.requests.take(from, interval);
                 self.receive_ping(from, number, requests, now, effects);
             }
-            Message::Pong { number, requests, life, has_vote, standing, promised, .. } => {
+            Message::Pong {
+                number, requests, life, no_vote, standing, promised, speaks, ..
+            } => {
+                let has_vote = no_vote.is_none();
                 self.pings.heard(from, requests);
+                self.pings.spoke(from, speaks);
                 self.compare_promises(from, (number, life), (has_vote, promised), effects);
                 if let Some(same_incarnation) = self.pings.same_incarnation(from, number, life) {
                     self.quality.delivered.heard(from, same_incarnation, now);
                 }
-                if self.pings.answered(from, number, (has_vote, standing), now) {
+                if self.pings.answered(from, number, (no_vote, standing), now) {
                     self.tell_suspected(from, false, now, effects);
                 }
                 self.repeat_value(from, life, effects);
@@ -390,6 +409,13 @@ impl Member {
             }
             Message::ValueTaken { term, revision, life } => {
                 self.value_taken(from, (term, revision, life));
+            }
+            Message::Request { number, life, term, request } => {
+                let id = LeaderRequestId { by: from, life, number };
+                self.requested(id, (term, request), now, effects);
+            }
+            Message::Answer { number, life, answer } => {
+                self.answered(life, number, answer, effects);
             }
         }
     }
@@ -418,6 +444,18 @@ impl Elector for Member {
 
     fn change(change: MemberChange) -> Result<Input, NoChange> {
         Ok(Input::Change(change))
+    }
+
+    fn ask(number: u64, request: LeaderRequest) -> Option<Input> {
+        Some(Input::Ask { number, request })
+    }
+
+    fn serve(term: Term, request: LeaderRequest) -> Option<Input> {
+        Some(Input::Serve { term, request })
+    }
+
+    fn answer(id: LeaderRequestId, answer: LeaderAnswer) -> Option<Input> {
+        Some(Input::Answer { id, answer })
     }
 
     fn held(&self, now: Instant) -> Option<Lease> {
@@ -450,9 +488,10 @@ impl Machine for Member {
             Input::Stop => self.install(installation::Input::Stop, now, effects),
             Input::Transfer { to } => self.transfer(to, Handover::Asked, now, effects),
             Input::Publish(value) => self.publish(value, now, effects),
-            Input::Change(change) => {
-                self.install(installation::Input::Change(change), now, effects);
-            }
+            Input::Change(change) => self.change(change, now, effects),
+            Input::Ask { number, request } => self.ask(number, request, now, effects),
+            Input::Serve { term, request } => self.serve(term, request, now, effects),
+            Input::Answer { id, answer } => self.answer(id, answer, effects),
             Input::Replan { interval, detect } => self.replan(interval, detect),
         }
     }
@@ -489,6 +528,7 @@ impl Machine for Member {
         }
         self.get_ready(now, effects);
         self.review(now, effects);
+        self.give_up_requests(now, effects);
     }
 
     fn persisted(&mut self, now: Instant) {
@@ -508,6 +548,7 @@ impl Machine for Member {
             self.installation.deadline(),
             self.pings.deadline(),
             self.mover.as_ref().and_then(Mover::deadline),
+            self.requests.deadline(),
         ];
         others.into_iter().flatten().chain(phase).chain([self.next_ping]).min()
     }

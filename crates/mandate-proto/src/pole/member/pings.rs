@@ -14,7 +14,7 @@ use core::time::Duration;
 use super::Config;
 use crate::identity::{Incarnation, MemberId, Term};
 use crate::oracle::Measured;
-use crate::pole::installation::Safeguard;
+use crate::pole::installation::{RosterId, Safeguard, WhyNoVote};
 use crate::time::{Instant, nanos};
 
 /// How many answers the mean is about.
@@ -56,9 +56,15 @@ struct Peer {
     proves_above: u64,
     probe: Option<Probe>,
     requests: f64,
+    /// The newest version of the protocol that it speaks, as it last said.
+    speaks: Option<u32>,
     /// The incarnation of it that answered last.
     incarnation: Option<Incarnation>,
     has_vote: bool,
+    /// Why not, if it has said so.
+    no_vote: Option<WhyNoVote>,
+    /// By which list it goes, once it has said so.
+    list: Option<RosterId>,
     /// It has just said that it has none.
     said_no_vote: bool,
     standing: Option<Measured>,
@@ -90,8 +96,11 @@ impl Peer {
             proves_above: number,
             probe: None,
             requests: 0.0,
+            speaks: None,
             incarnation: None,
             has_vote: false,
+            no_vote: None,
+            list: None,
             said_no_vote: false,
             standing: None,
             witnessed: (Term::NONE, number),
@@ -152,11 +161,43 @@ impl Pings {
         self.number
     }
 
+    /// Takes by which list a member goes.
+    pub(super) fn goes_by(&mut self, from: MemberId, list: RosterId) {
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.list = Some(list);
+        }
+    }
+
+    /// Why members have no vote, and by which lists they go, as far as they have said.
+    pub(super) fn said(
+        &self,
+    ) -> impl Iterator<Item = (MemberId, Option<WhyNoVote>, RosterId)> + '_ {
+        self.peers.iter().filter_map(|(id, peer)| Some((*id, peer.no_vote, peer.list?)))
+    }
+
     /// Takes what another says of its clients.
     pub(super) fn heard(&mut self, from: MemberId, requests: f64) {
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.requests = requests;
         }
+    }
+
+    /// Takes which version of the protocol another speaks.
+    pub(super) fn spoke(&mut self, from: MemberId, version: u32) {
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.speaks = Some(version);
+        }
+    }
+
+    /// As if nobody had said it yet.
+    #[cfg(test)]
+    pub(super) fn forget_spoken(&mut self) {
+        self.peers.values_mut().for_each(|peer| peer.speaks = None);
+    }
+
+    /// The version that each other said last that it speaks.
+    pub(super) fn spoken(&self) -> impl Iterator<Item = (MemberId, Option<u32>)> + '_ {
+        self.peers.iter().map(|(id, peer)| (*id, peer.speaks))
     }
 
     /// Takes which incarnation of a member answered a ping, if that ping proves anything; whether it is the one that
@@ -220,7 +261,7 @@ impl Pings {
         &mut self,
         from: MemberId,
         number: u64,
-        (has_vote, standing): (bool, Option<Measured>),
+        (no_vote, standing): (Option<WhyNoVote>, Option<Measured>),
         now: Instant,
     ) -> bool {
         let sent = self.sent.iter().find(|(sent, _)| *sent == number).map(|(_, at)| *at);
@@ -235,8 +276,9 @@ impl Pings {
             peer.measure(nanos(now - sent) as f64);
         }
         peer.trusted_until = peer.trusted_until.max(sent + self.answers_within);
-        peer.has_vote = has_vote;
-        peer.said_no_vote = !has_vote;
+        peer.has_vote = no_vote.is_none();
+        peer.said_no_vote = no_vote.is_some();
+        peer.no_vote = no_vote;
         peer.standing = standing;
         if peer.probe.is_some_and(|probe| number > probe.above) {
             peer.probe = None;

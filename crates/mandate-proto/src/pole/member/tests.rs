@@ -6,9 +6,14 @@ use super::*;
 use crate::detector::Beat;
 use crate::identity::Incarnation;
 use crate::oracle::{Measured, Preference};
-use crate::pole::installation::{ClaimId, Entry, PeerGuarantee, Promised, Roster, RosterId};
+use crate::pole::installation::{
+    ClaimId, Contact, Entry, MemberChange, PeerGuarantee, Promised, Roster, RosterId,
+};
 use crate::pole::selection::Proposal;
 use crate::score::Score;
+use crate::wire::{CHANGES_SINCE, OLDEST, VERSION};
+
+mod requests;
 
 const MS: Duration = Duration::from_millis(1);
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -153,7 +158,17 @@ fn pong(number: u64, has_vote: bool) -> Message {
 
 fn pong_of(life: Incarnation, number: u64, has_vote: bool) -> Message {
     let (config, promised) = (OTHER, Term::new(1000));
-    Message::Pong { number, requests: 0.0, life, has_vote, standing: None, config, promised }
+    let no_vote = (!has_vote).then_some(installation::WhyNoVote::Lost);
+    Message::Pong {
+        number,
+        requests: 0.0,
+        life,
+        no_vote,
+        standing: None,
+        config,
+        promised,
+        speaks: VERSION,
+    }
 }
 
 fn claim(term: u64) -> Message {
@@ -242,6 +257,84 @@ fn who_was_invited_and_then_removed_has_nothing_more_to_do_at_once() {
         let mut effects = Effects::new();
         subject.member.handle_timeout(subject.now, &mut effects);
         assert!(subject.member.deadline().unwrap() > subject.now);
+    }
+}
+
+/// A leader of three whose others speak these versions, none if they have said nothing; what comes of a change that it is asked for.
+fn change_among(own: u32, others: [Option<u32>; 2], change: MemberChange) -> Result<(), NoChange> {
+    use installation::Message as Said;
+
+    let mut subject = Subject::new(config(3).with_protocol(own).unwrap());
+    subject.answer_pings(&[2, 3]);
+    let spoken = subject.member.pings.spoken().map(|(id, _)| id).collect::<Vec<_>>();
+    assert_eq!(spoken, [p(2), p(3)]);
+    let mut effects = Effects::new();
+    subject.member.install(installation::Input::Claim { epoch: Term::new(7) }, at(0), &mut effects);
+    let id = effects.drain().find_map(|effect| match effect {
+        Effect::Send { message: Message::Installation(Said::Claim { id, .. }), .. }
+        | Effect::Broadcast(Message::Installation(Said::Claim { id, .. })) => Some(id),
+        _ => None,
+    });
+    let promise = Said::Promise { term: Term::new(7), id: id.expect("a claim") };
+    subject.hear_as_is(2, Message::Installation(promise));
+    assert!(subject.member.mandate(at(0)).is_some());
+    subject.member.pings.forget_spoken();
+    for (member, speaks) in [2, 3].into_iter().zip(others) {
+        if let Some(speaks) = speaks {
+            subject.member.pings.spoke(p(member), speaks);
+        }
+    }
+    subject.tell(Input::Change(change));
+    let mut refused = subject.told().filter_map(|event| match event {
+        Event::NotChanged { reason, .. } => Some(*reason),
+        _ => None,
+    });
+    let (refused, is_seed) = (refused.next(), subject.member.roster().id().is_seed());
+    assert_eq!(refused.is_some(), is_seed, "a change that is refused changes nothing");
+    refused.map_or(Ok(()), Err)
+}
+
+#[test]
+fn a_group_is_changed_for_the_first_time_once_all_who_stay_speak_a_version_that_knows_of_it() {
+    let (new, old) = (Some(CHANGES_SINCE), Some(OLDEST));
+    let observe =
+        || MemberChange::Observe { member: p(9), contact: installation::Contact::default() };
+    let replace = |old| MemberChange::Add {
+        member: p(9),
+        contact: installation::Contact::default(),
+        replaces: Some(p(old)),
+    };
+    let too_old = |member| Err(NoChange::TooOld { member: p(member), speaks: OLDEST });
+    assert_eq!(change_among(VERSION, [new, new], observe()), Ok(()));
+    assert_eq!(change_among(VERSION, [new, old], observe()), too_old(3));
+    assert_eq!(change_among(VERSION, [old, new], observe()), too_old(2));
+    assert_eq!(change_among(OLDEST, [new, new], observe()), too_old(1), "it is held back itself");
+    assert_eq!(change_among(VERSION, [new, None], observe()), Err(NoChange::Unheard(p(3))));
+    // Who goes must know of it, too, as long as it is there.
+    assert_eq!(change_among(VERSION, [new, old], replace(3)), too_old(3));
+    assert_eq!(change_among(VERSION, [new, old], replace(2)), too_old(3));
+}
+
+#[test]
+fn a_dead_host_of_an_older_release_can_be_replaced() {
+    for speaks in [Some(OLDEST), None] {
+        let mut subject = Subject::new(config(3));
+        subject.answer_pings(&[2, 3]);
+        subject.member.pings.forget_spoken();
+        subject.member.pings.spoke(p(2), VERSION);
+        speaks.iter().for_each(|speaks| subject.member.pings.spoke(p(3), *speaks));
+        let member = p(9);
+        let contact = installation::Contact::default();
+        let replace =
+            |old| MemberChange::Add { member, contact: contact.clone(), replaces: Some(p(old)) };
+        for change in [replace(3), MemberChange::Remove { member: p(3) }] {
+            assert!(subject.member.too_old_for(&change).is_some(), "it may be there");
+        }
+        subject.member.pings.suspect(p(3));
+        for change in [replace(3), MemberChange::Remove { member: p(3) }] {
+            assert_eq!(subject.member.too_old_for(&change), None);
+        }
+        assert!(subject.member.too_old_for(&replace(2)).is_some(), "it stays");
     }
 }
 
@@ -344,9 +437,17 @@ fn handed_over(told: &[(u32, Message)]) -> Box<Record> {
     let standing = Some(Measured { values: score, score });
     let life = Incarnation::new(9);
     for from in [2, 3] {
-        let (config, promised, has_vote) = (OTHER, Term::new(1000), true);
-        let pong =
-            Message::Pong { number, requests: 0.0, life, has_vote, standing, config, promised };
+        let (config, promised, no_vote) = (OTHER, Term::new(1000), None);
+        let pong = Message::Pong {
+            number,
+            requests: 0.0,
+            life,
+            no_vote,
+            standing,
+            config,
+            promised,
+            speaks: VERSION,
+        };
         subject.hear(from, pong);
     }
     told.iter().for_each(|(from, message)| subject.hear(*from, message.clone()));
@@ -531,10 +632,11 @@ fn a_member_whose_disk_went_back_is_told_and_not_counted() {
         number,
         requests: 0.0,
         life,
-        has_vote: true,
+        no_vote: None,
         standing: None,
         config: OTHER,
         promised: Term::new(4),
+        speaks: VERSION,
     };
     subject.hear(3, older);
     let went_back = Event::WentBack { member: p(3), term: Term::new(1000) };
@@ -558,10 +660,11 @@ fn a_member_whose_disk_went_back_is_told_and_not_counted() {
         number,
         requests: 0.0,
         life: Incarnation::new(11),
-        has_vote: true,
+        no_vote: None,
         standing: None,
         config: OTHER,
         promised: Term::new(4),
+        speaks: VERSION,
     };
     subject.hear(3, again);
     assert!(subject.told().any(|event| *event == went_back));
@@ -729,4 +832,28 @@ fn the_same_value_again_is_no_news_and_resigning_ends_it() {
     subject.effects.clear();
     subject.tell(Input::Publish(value("c")));
     assert_eq!((subject.effects.len(), shown(&subject)), (0, None), "deposed: too late");
+}
+
+/// Seed 10384 of the simulator: such a leader went on renewing its claim, and said that nobody led.
+#[test]
+fn the_only_voter_that_is_outdone_leads_in_a_higher_term() {
+    let leased = PeerGuarantee::Leased { lease: MS * 1000, allowance_per_mille: 10 };
+    let mut subject = Subject::new(config(1).with_guarantee(leased).unwrap());
+    subject.run_until(at(1000), &[]);
+    let observed = MemberChange::Observe { member: p(2), contact: Contact::default() };
+    subject.tell(Input::Change(observed));
+    for ms in (1010..3000).step_by(10) {
+        subject.member.persisted(subject.now);
+        subject.run_until(at(ms), &[]);
+    }
+    let State::Leading { term } = subject.member.state() else { panic!("it leads") };
+    assert!(subject.member.roster().has(p(2)), "the other observes");
+    let promised = Term::new(term.get() + 6);
+    subject.hear(2, Message::Installation(installation::Message::Refuse { term, promised }));
+    for ms in (3000..5000).step_by(10) {
+        subject.member.persisted(subject.now);
+        subject.run_until(at(ms), &[]);
+    }
+    let term = Term::new(promised.get() + 1);
+    assert_eq!(subject.member.state(), State::Leading { term });
 }

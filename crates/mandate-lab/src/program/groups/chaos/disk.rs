@@ -53,6 +53,17 @@ impl Disk {
         }
     }
 
+    /// Removes everything but what has these names.
+    pub(super) fn clear(&self, but: &[&str]) -> anyhow::Result<()> {
+        for entry in fs::read_dir(&self.path).context("could not look at a disk")? {
+            let entry = entry.context("could not look at a disk")?;
+            if !but.iter().any(|name| entry.file_name() == *name) {
+                fs::remove_file(entry.path()).context("could not clear a disk")?;
+            }
+        }
+        Ok(())
+    }
+
     /// Makes room again.
     pub(super) fn free(&self) -> anyhow::Result<()> {
         match fs::remove_file(self.path.join(FILLING)) {

@@ -23,6 +23,7 @@ use mandate_runtime::Start;
 use super::disk::{Disk, leave_mounts};
 use super::storm::{self, Kind, Strike};
 use super::target::ChaosTarget;
+use super::upgrade::OlderProgram;
 use crate::groups::guarantee_text;
 use crate::groups::peer::{GROUP, election, member_command};
 use mandate_cli::certs;
@@ -48,6 +49,10 @@ const TIMEOUT: Duration = Duration::from_millis(600);
 /// Sixteen pages: a member's state is one, and two while it is replaced.
 const DISK: &str = "size=64k";
 
+/// What is on a member's disk and does not come from itself.
+const CONFIGURATION: &str = "member.toml";
+const CERTIFICATES: &str = "certs";
+
 /// The disks, which members use and faults fill.
 type Disks = Rc<RefCell<BTreeMap<MemberId, Disk>>>;
 
@@ -58,6 +63,7 @@ pub(crate) struct ChaosEnvironment {
     guarantee: PeerGuarantee,
     within: Duration,
     kinds: Vec<(Kind, usize)>,
+    older: Option<Rc<OlderProgram>>,
 }
 
 impl ChaosEnvironment {
@@ -78,12 +84,22 @@ impl ChaosEnvironment {
         let topology = Topology::parse(&text).context("the field's own topology")?;
         let wan = Rc::new(Wan::start(&topology, seed)?);
         let kinds = storm::OF_PEERS.to_vec();
-        Ok(ChaosEnvironment { wan, disks: Disks::default(), guarantee, within, kinds })
+        Ok(ChaosEnvironment { wan, disks: Disks::default(), guarantee, within, kinds, older: None })
+    }
+
+    /// Some members are run by an older program, until they are upgraded.
+    pub(super) fn with_older(self, older: Option<OlderProgram>) -> Self {
+        ChaosEnvironment { older: older.map(Rc::new), ..self }
     }
 
     /// What can go wrong, and how often of all.
-    pub(crate) fn with_kinds(self, kinds: Vec<(Kind, usize)>) -> Self {
+    pub(super) fn with_kinds(self, kinds: Vec<(Kind, usize)>) -> Self {
         ChaosEnvironment { kinds, ..self }
+    }
+
+    /// Whether members can be added and removed.
+    fn come_and_go(&self) -> bool {
+        self.kinds.iter().any(|(kind, _)| storm::changes_members(*kind))
     }
 
     fn fault(&self, fault: &NetworkFault) {
@@ -106,7 +122,21 @@ impl ChaosTarget for ChaosEnvironment {
     }
 
     fn address(&self, member: MemberId) -> Option<SocketAddr> {
-        address(&self.wan, member)
+        // An older program knows nothing of members that come and go.
+        let is_there = self.come_and_go() && self.older.is_none();
+        is_there.then(|| address(&self.wan, member)).flatten()
+    }
+
+    fn lose_disk(&self, member: MemberId) -> anyhow::Result<()> {
+        self.disks.borrow()[&member].clear(&[CONFIGURATION, CERTIFICATES])
+    }
+
+    fn older(&self) -> Vec<MemberId> {
+        self.older.iter().flat_map(|older| older.members()).collect()
+    }
+
+    fn upgrade(&self, member: MemberId) {
+        self.older.iter().for_each(|older| older.upgrade(member));
     }
 
     fn inflict(&self, fault: &Strike, member: MemberId) -> anyhow::Result<String> {
@@ -115,6 +145,8 @@ impl ChaosTarget for ChaosEnvironment {
             Strike::Partition(side) => {
                 let (one, other) = self.sides(side);
                 self.fault(&NetworkFault::Cut { a: one.clone(), b: other.clone() });
+                // Spare hosts are on the other side.
+                let other = if self.come_and_go() { "all others" } else { &other };
                 format!("partition {one} from {other}")
             }
             Strike::Mute(_) => {
@@ -177,6 +209,7 @@ struct FieldGroup {
     directory: PathBuf,
     wan: Rc<Wan>,
     disks: Disks,
+    older: Option<Rc<OlderProgram>>,
 }
 
 impl FieldGroup {
@@ -188,6 +221,7 @@ impl FieldGroup {
             directory: directory.to_owned(),
             wan: field.wan.clone(),
             disks: field.disks.clone(),
+            older: field.older.clone(),
         };
         let tables = init::tables(&election(field.guarantee, TIMEOUT));
         // Who is added has the same file as all: whom it names, it asks to be let in.
@@ -221,18 +255,19 @@ impl FieldGroup {
     fn insert_disk(&self, member: MemberId, configuration: &str) -> anyhow::Result<()> {
         let home = self.home(member);
         self.disks.borrow_mut().insert(member, Disk::insert(&home, DISK)?);
-        let path = home.join("member.toml");
+        let path = home.join(CONFIGURATION);
         fs::write(&path, configuration)
             .with_context(|| format!("could not write {}", path.display()))?;
-        symlink(self.directory.join("certs"), home.join("certs"))
+        symlink(self.directory.join("certs"), home.join(CERTIFICATES))
             .context("could not link certificates")
     }
 }
 
 impl Members for FieldGroup {
     fn command(&self, member: MemberId, start: Start) -> Command {
-        let configuration = self.home(member).join("member.toml");
-        member_command(&self.program, &["actor"], &configuration, start)
+        let configuration = self.home(member).join(CONFIGURATION);
+        let older = self.older.as_ref().and_then(|older| older.of(member));
+        member_command(older.as_deref().unwrap_or(&self.program), &["actor"], &configuration, start)
     }
 
     fn place(&self, member: MemberId) -> Vec<OsString> {

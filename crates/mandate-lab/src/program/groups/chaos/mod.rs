@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::value_parser;
 use mandate_conformance::group::{ActorSettings, GroupError, ProcessGroup};
-use mandate_proto::identity::MemberId;
 
 use super::{Engine, EngineArgs};
 use mandate_cli::args::positive_duration;
@@ -38,6 +37,7 @@ mod runner;
 mod server;
 mod storm;
 mod target;
+mod upgrade;
 mod warnings;
 
 #[cfg(feature = "kafka")]
@@ -47,6 +47,7 @@ use report::Report;
 use runner::{Outcome, Runner};
 use server::ServerTarget;
 use target::ChaosTarget;
+use upgrade::OlderProgram;
 
 /// Between two acts of a leader: how closely they are watched.
 const PACE: Duration = Duration::from_millis(1);
@@ -60,6 +61,7 @@ Exit code 10 if something happened that the guarantee forbids, 11 if a group tha
 Examples:
   mandate lab chaos --guarantee leased --faults 200 --seed 7
   mandate lab chaos --changes --faults 200               # members come and go, too
+  mandate lab chaos --older ./mandate-lab-0.1 --faults 100   # members of two releases, then an upgrade
   mandate lab chaos --engine sql --server postgres --faults 80
   mandate lab chaos --engine ledger --faults 100 --only crash --only cut-coordinator
   mandate lab chaos --faults 20 --careless       # a bug put back: it must be found")]
@@ -105,6 +107,10 @@ pub(crate) struct ChaosArgs {
     /// Have members come and go, too: a quarter of the faults are changes of the list of members. On an emulated network.
     #[arg(long)]
     changes: bool,
+    /// Have an older `mandate-lab`, at this path, run every other member; when the faults are over, upgrade those, and see that
+    /// the members can be changed from then on. On an emulated network.
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "changes")]
+    older: Option<PathBuf>,
     /// Keep what members logged in this directory.
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
@@ -114,12 +120,20 @@ pub(crate) struct ChaosArgs {
     /// Put a bug back: leaders look at their mandate once, and then act without end.
     #[arg(long)]
     careless: bool,
+    /// Put a bug back: leaders count a change of members as settled as soon as they have it on their own disk.
+    #[arg(long, hide = true, requires = "changes")]
+    hasty: bool,
 }
 
 impl ChaosArgs {
     /// Where it happens. Made first of all: threads that are there before do not come along.
     fn ground(&self) -> anyhow::Result<Box<dyn ChaosTarget>> {
         let (members, within) = (self.members, self.within);
+        let is_peer = matches!(self.engine.engine, Engine::Peer);
+        anyhow::ensure!(
+            self.older.is_none() || is_peer,
+            "--older is for members that talk to each other"
+        );
         anyhow::ensure!(
             !self.changes || matches!(self.engine.engine, Engine::Peer),
             "--changes is for members that talk to each other: who takes part in an election on a database or a ledger is a member"
@@ -138,10 +152,13 @@ impl ChaosArgs {
                 // Each change brings one member at most, and ids are never used again.
                 let phases = self.phases(&storm::wanted(kinds.clone(), &self.only)?);
                 let faults = phases.iter().flat_map(|phase| &phase.faults);
-                let spares = faults.filter(|(_, fault)| fault.changes_members()).count() as u32;
+                let spares =
+                    faults.filter(|(_, fault)| storm::changes_members(fault.kind())).count() as u32;
                 let hosts = members + spares;
                 let made = ChaosEnvironment::make(CONTINENT, guarantee, hosts, within, self.seed)?;
-                Box::new(made.with_kinds(kinds))
+                let older = self.older.as_deref();
+                let older = older.map(|program| OlderProgram::of_half(program, members));
+                Box::new(made.with_kinds(kinds).with_older(older))
             }
             Engine::Sql => Box::new(ServerTarget::make(&self.engine, within, self.step_clock)?),
             #[cfg(feature = "kafka")]
@@ -176,7 +193,10 @@ impl ChaosArgs {
     /// What repeats these faults.
     fn command(&self) -> String {
         let careless = if self.careless { " --careless" } else { "" };
+        let hasty = if self.hasty { " --hasty" } else { "" };
         let changes = if self.changes { " --changes" } else { "" };
+        let older = self.older.as_ref();
+        let older = older.map(|it| format!(" --older {}", it.display())).unwrap_or_default();
         let clock = if self.step_clock { " --step-clock" } else { "" };
         #[cfg(feature = "kafka")]
         let clock = match self.engine.engine {
@@ -186,7 +206,7 @@ impl ChaosArgs {
         let only: String =
             self.only.iter().map(|kind| format!(" --only {}", kind.flag())).collect();
         format!(
-            "mandate lab chaos {} --members {} --faults {} --seed {}{changes}{only}{clock}{careless}",
+            "mandate lab chaos {} --members {} --faults {} --seed {}{changes}{older}{only}{clock}{careless}{hasty}",
             self.engine.flags(),
             self.members,
             self.faults,
@@ -200,7 +220,8 @@ pub(crate) fn run(args: &ChaosArgs, format: Format) -> anyhow::Result<Exit> {
     let phases = args.phases(&storm::wanted(ground.kinds(), &args.only)?);
     let overlaps = args.overlaps();
     // Without terms there is nothing that a register could refuse.
-    let conduct = ActorSettings { pace: PACE, register: !overlaps, careless: args.careless };
+    let (careless, hasty) = (args.careless, args.hasty);
+    let conduct = ActorSettings { pace: PACE, register: !overlaps, careless, hasty };
     let group = ProcessGroup::start(&*ground, args.members, conduct)?;
     let mut runner = Runner::new(&*ground, group, args.verbose);
     let length: Duration = phases.iter().map(|phase| phase.length() + runner::RECOVERY).sum();
@@ -212,7 +233,10 @@ pub(crate) fn run(args: &ChaosArgs, format: Format) -> anyhow::Result<Exit> {
         readable(length)
     );
     let began = Instant::now();
-    let outcome = with_progress(&mut runner, &phases)?;
+    let mut outcome = with_progress(&mut runner, &phases)?;
+    if matches!(outcome, Outcome::Passed) {
+        outcome = upgrade::complete(&mut runner, &*ground, &|text| eprintln!("{text}"))?;
+    }
     if let Some(directory) = &args.logs {
         keep_logs(&runner, directory)?;
     }

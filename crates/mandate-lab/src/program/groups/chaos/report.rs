@@ -5,11 +5,11 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use mandate_conformance::group::GroupError;
-use mandate_proto::identity::MemberId;
 use serde::Serialize;
 
 use super::ChaosArgs;
 use super::lapses::is_change;
+use super::membership::ChangeFigures;
 use super::runner::{Outcome, PhaseFigures, Runner};
 use super::storm::Kind;
 use super::warnings::distinct;
@@ -45,9 +45,8 @@ pub(super) struct Report {
     guarded_writes: u64,
     /// How often a partition that did not move was led no more, where partitions are watched.
     lapses: Option<usize>,
-    /// Changes of the list of members that were made, where members come and go, and how many vote in the end.
-    changes: Option<usize>,
-    voters: Option<usize>,
+    /// What came of changes of the list of members, where members come and go.
+    changes: Option<ChangeFigures>,
     /// What members told their operators, and how often.
     warnings: BTreeMap<String, usize>,
     outcome: &'static str,
@@ -128,8 +127,7 @@ impl Report {
                 .ground
                 .watched()
                 .map(|_| runner.phases.iter().map(|phase| phase.lapses).sum()),
-            changes: args.changes.then(|| runner.membership().made()),
-            voters: args.changes.then(|| runner.membership().voters().len()),
+            changes: args.changes.then(|| runner.membership().figures()),
             warnings,
             outcome,
             violations: evidence.map(|evidence| evidence.what.clone()).unwrap_or_default(),
@@ -185,9 +183,8 @@ impl Report {
                 by.iter().map(|row| format!("; {}: {}", row.fault, row.lapses)).collect();
             let _ = writeln!(text, "{lapses} lapses of partitions that did not move{by}.");
         }
-        if let (Some(changes), Some(voters)) = (self.changes, self.voters) {
-            let _ =
-                writeln!(text, "{changes} changes of members were made; {voters} vote in the end.");
+        if let Some(changes) = &self.changes {
+            let _ = writeln!(text, "{changes}");
         }
         if !self.warnings.is_empty() {
             text += "\nWhat members told their operators, and how often:\n";

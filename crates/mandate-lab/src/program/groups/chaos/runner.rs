@@ -8,14 +8,15 @@ use mandate_conformance::group::{GroupError, ProcessGroup};
 use mandate_conformance::history::{Act, History, now};
 use mandate_conformance::protocol::Instruction;
 use mandate_proto::identity::{MemberId, Term};
-use mandate_proto::pole::installation::MemberChange;
 use mandate_runtime::Start;
 
 use super::lapses::Changes;
-use super::membership::{Membership, adding};
+use super::membership::Membership;
 use super::storm::{Kind, NEWCOMERS, Phase, Strike, Target};
 use super::target::{ChaosTarget, Watched};
 use mandate_cli::output::readable;
+
+mod changes;
 
 /// How long a group of healthy members takes to settle after a phase, about; for the estimate.
 pub(super) const RECOVERY: Duration = Duration::from_millis(1500);
@@ -59,9 +60,11 @@ pub(super) struct Runner<'a> {
     /// What was done in the present phase, and when.
     log: Vec<(u64, String)>,
     killed: BTreeSet<MemberId>,
-    /// Members whose disks are lost: they do not come back.
-    lost: BTreeSet<MemberId>,
     membership: Membership,
+    /// How members are started that have lost their disks.
+    diskless: BTreeMap<MemberId, Start>,
+    /// What was seen in the present phase and must not be.
+    misdeeds: Vec<String>,
     /// Until when a member was told to stand still. Nothing ends that sooner.
     stalled_until: Option<Instant>,
     paused: BTreeSet<MemberId>,
@@ -75,6 +78,7 @@ pub(super) struct Runner<'a> {
 
 impl<'a> Runner<'a> {
     pub(super) fn new(ground: &'a dyn ChaosTarget, group: ProcessGroup, verbose: bool) -> Self {
+        let membership = Membership::of(group.members());
         Runner {
             ground,
             verbose,
@@ -83,8 +87,9 @@ impl<'a> Runner<'a> {
             phases: Vec::new(),
             log: Vec::new(),
             killed: BTreeSet::new(),
-            lost: BTreeSet::new(),
-            membership: Membership::of(group.members()),
+            membership,
+            diskless: BTreeMap::new(),
+            misdeeds: Vec::new(),
             stalled_until: None,
             paused: BTreeSet::new(),
             newcomers: BTreeSet::new(),
@@ -120,7 +125,7 @@ impl<'a> Runner<'a> {
             sleep(*pause);
             self.inject(fault, say)?;
         }
-        sleep(phase.lasts);
+        self.hold(phase.lasts)?;
         let healing = Instant::now();
         let healed_at;
         let outcome = match self.heal(say) {
@@ -238,11 +243,11 @@ impl<'a> Runner<'a> {
     /// Waits until all follow one leader, and looks at everything that has happened.
     fn settled(&mut self) -> Result<Outcome, GroupError> {
         let (settled, mut what) = match self.complete_changes() {
-            Ok(undone) => (self.group.settle(), undone),
+            Ok(undone) if undone.is_empty() => (self.all_follow(), undone),
+            // What would be waited for may never come.
+            Ok(undone) => (Ok(()), undone),
             Err(error) => (Err(error), Vec::new()),
         };
-        let settled = settled.and_then(|act| self.written(act.term));
-        let settled = settled.and_then(|()| self.each_group_acts());
         let broken = self.group.violations()?;
         let broken = broken.iter().filter(|violation| !self.ground.expects(violation));
         what.extend(broken.map(ToString::to_string));
@@ -266,20 +271,10 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Has the changes of this phase made, where members come and go, and ends who is none any more. Changes that were settled and are undone.
-    fn complete_changes(&mut self) -> Result<Vec<String>, GroupError> {
-        if self.ground.address(MemberId::new(1)).is_none() {
-            return Ok(Vec::new());
-        }
-        let undone = self.membership.complete(&mut self.group)?;
-        self.lost.clear();
-        for member in self.group.members() {
-            if !self.membership.voters().contains(&member) {
-                self.group.terminate(member)?;
-                self.group.ended(member)?;
-            }
-        }
-        Ok(undone)
+    fn all_follow(&mut self) -> Result<(), GroupError> {
+        let act = self.group.settle()?;
+        self.written(act.term)?;
+        self.each_group_acts()
     }
 
     /// What members have logged since it was looked last.
@@ -340,6 +335,9 @@ impl<'a> Runner<'a> {
     }
 
     fn inject(&mut self, fault: &Strike, say: &dyn Fn(&str)) -> Result<(), GroupError> {
+        if self.change(fault, say)? {
+            return Ok(());
+        }
         match fault {
             Strike::Kill(target) => {
                 let Some(member) = self.living(*target)? else { return Ok(()) };
@@ -389,13 +387,6 @@ impl<'a> Runner<'a> {
                 self.group.begin_all(&BTreeSet::from([standby]), Start::Stored)?;
             }
             Strike::Roll => self.roll(say)?,
-            Strike::AddMember if self.membership.can_grow() => self.add(None, say)?,
-            Strike::AddMember => self.remove(Target::Leader, say)?,
-            Strike::ReplaceMember { target, is_lost } => self.replace(*target, *is_lost, say)?,
-            Strike::RemoveMember(target) if self.membership.can_shrink() => {
-                self.remove(*target, say)?;
-            }
-            Strike::RemoveMember(_) => self.add(None, say)?,
             other => {
                 // Places among the members of now.
                 let hosts = |place: &usize| self.membership.at(*place).get() as usize - 1;
@@ -411,57 +402,6 @@ impl<'a> Runner<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Starts one more, and has the leader add it.
-    fn add(&mut self, replaces: Option<MemberId>, say: &dyn Fn(&str)) -> Result<(), GroupError> {
-        let newcomer = self.membership.next_id();
-        let Some(address) = self.ground.address(newcomer) else { return Ok(()) };
-        let instead = replaces.map(|old| format!(" in place of {old}")).unwrap_or_default();
-        self.note(format!("add {newcomer}{instead}"), say);
-        self.group.begin_all(&BTreeSet::from([newcomer]), Start::Join)?;
-        let change = adding(newcomer, address, replaces);
-        self.membership.ask(change, &mut self.group, &self.paused)
-    }
-
-    fn replace(
-        &mut self,
-        target: Target,
-        is_lost: bool,
-        say: &dyn Fn(&str),
-    ) -> Result<(), GroupError> {
-        let Some(old) = self.staying(target)? else { return Ok(()) };
-        // One at a time, so that the others are a quorum once everything has healed.
-        if is_lost && self.lost.is_empty() {
-            self.note(format!("{old} ends, and its disk is lost"), say);
-            if self.group.members().contains(&old) {
-                self.kill(old)?;
-            }
-            self.killed.remove(&old);
-            self.lost.insert(old);
-        }
-        self.add(Some(old), say)
-    }
-
-    /// Has the leader remove a member; if it is the leader, it is to hand over first.
-    fn remove(&mut self, target: Target, say: &dyn Fn(&str)) -> Result<(), GroupError> {
-        let Some(old) = self.staying(target)? else { return Ok(()) };
-        self.note(format!("remove {old}"), say);
-        if self.living(Target::Leader)? == Some(old) {
-            let next = self.membership.voters().iter().find(|id| **id != old).copied();
-            if let Some(next) = next {
-                self.group.tell(old, Instruction::Transfer(next))?;
-            }
-        }
-        let change = MemberChange::Remove { member: old };
-        self.membership.ask(change, &mut self.group, &self.paused)
-    }
-
-    /// The member that is meant, if it votes and is not to leave already.
-    fn staying(&mut self, target: Target) -> Result<Option<MemberId>, GroupError> {
-        let member = self.member(target)?;
-        let votes = self.membership.voters().contains(&member);
-        Ok(Some(member).filter(|_| votes && !self.membership.leaves(member)))
     }
 
     fn kill(&mut self, member: MemberId) -> Result<(), GroupError> {
@@ -514,8 +454,8 @@ impl<'a> Runner<'a> {
     /// The running member that a fault hits: the next one if the one that was meant does not run.
     fn living(&mut self, target: Target) -> Result<Option<MemberId>, GroupError> {
         let meant = self.member(target)?;
-        let running: Vec<_> =
-            self.group.members().into_iter().filter(|id| !self.paused.contains(id)).collect();
+        let runs = |id: &MemberId| !self.paused.contains(id) && !self.membership.is_gone(*id);
+        let running: Vec<_> = self.group.members().into_iter().filter(runs).collect();
         let next = running.iter().find(|id| **id >= meant).or(running.first());
         Ok(next.copied())
     }
@@ -534,12 +474,20 @@ impl<'a> Runner<'a> {
             self.group.resume(member)?;
         }
         self.dismiss()?;
+        self.membership.cut(false);
         let killed = std::mem::take(&mut self.killed);
-        let (first, joined): (BTreeSet<_>, _) =
-            killed.into_iter().partition(|member| member.get() <= self.size);
-        self.group.restart_all(&first, Start::Stored)?;
-        // As by a unit file in which that word was left.
-        self.group.restart_all(&joined, Start::Join)
+        for start in [Start::Stored, Start::Lost, Start::Join] {
+            let members: BTreeSet<_> =
+                killed.iter().copied().filter(|member| self.starts(*member) == start).collect();
+            self.group.begin_all(&members, start)?;
+        }
+        killed.iter().try_for_each(|member| self.group.until_ready(*member))
+    }
+
+    /// How a member is started again: one that joined as by a unit file in which that word was left.
+    fn starts(&self, member: MemberId) -> Start {
+        let start = if member.get() <= self.size { Start::Stored } else { Start::Join };
+        self.diskless.get(&member).copied().unwrap_or(start)
     }
 
     /// What happened in this phase: faults, what members saw, and who acted when, by time.

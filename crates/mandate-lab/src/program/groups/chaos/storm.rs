@@ -75,10 +75,12 @@ pub(super) enum Strike {
     Replace,
     /// A member is added to the group.
     AddMember,
-    /// A member is added in place of this one, which has lost its disk and does not come back, or still runs.
+    /// A member is added in place of this one, which still runs, or has lost its disk and comes back without it.
     ReplaceMember { target: Target, is_lost: bool },
     /// A member is removed from the group. If it leads, it hands over first.
     RemoveMember(Target),
+    /// A member is to be added and another removed, at once.
+    TwoChanges,
 }
 
 /// Members that join at once.
@@ -98,8 +100,20 @@ pub(super) const OF_PEERS: [(Kind, usize); 9] = [
 ];
 
 /// What can be drawn besides, where members come and go: about a quarter of all.
-pub(super) const CHANGES: [(Kind, usize); 3] =
-    [(Kind::AddMember, 3), (Kind::ReplaceMember, 3), (Kind::RemoveMember, 2)];
+pub(super) const CHANGES: [(Kind, usize); 4] = [
+    (Kind::AddMember, 2),
+    (Kind::ReplaceMember, 3),
+    (Kind::RemoveMember, 2),
+    (Kind::TwoChanges, 1),
+];
+
+/// After these some members do not hear others.
+pub(super) const CUTS: [Kind; 3] = [Kind::CutOff, Kind::Partition, Kind::OneWay];
+
+/// Whether a fault of this kind changes who the members are.
+pub(super) fn changes_members(kind: Kind) -> bool {
+    CHANGES.iter().any(|(other, _)| *other == kind)
+}
 
 /// For members on a database that runs.
 pub(super) const ON_A_SERVER: [(Kind, usize); 12] = [
@@ -215,6 +229,8 @@ pub(super) enum Kind {
     ReplaceMember,
     /// A member removed from the group, perhaps the leader; only with --changes.
     RemoveMember,
+    /// Two changes of members at once, of which the second must be refused; only with --changes.
+    TwoChanges,
 }
 
 impl Kind {
@@ -254,16 +270,12 @@ impl Kind {
             Kind::AddMember => "member added",
             Kind::ReplaceMember => "replaced",
             Kind::RemoveMember => "removed",
+            Kind::TwoChanges => "two changes",
         }
     }
 }
 
 impl Strike {
-    /// Whether it changes who the members are.
-    pub(super) fn changes_members(&self) -> bool {
-        CHANGES.iter().any(|(kind, _)| *kind == self.kind())
-    }
-
     pub(super) fn kind(&self) -> Kind {
         match self {
             Strike::Kill(_) => Kind::Kill,
@@ -294,6 +306,7 @@ impl Strike {
             Strike::AddMember => Kind::AddMember,
             Strike::ReplaceMember { .. } => Kind::ReplaceMember,
             Strike::RemoveMember(_) => Kind::RemoveMember,
+            Strike::TwoChanges => Kind::TwoChanges,
         }
     }
 
@@ -328,6 +341,7 @@ impl Strike {
             | Strike::Join
             | Strike::Replace
             | Strike::AddMember
+            | Strike::TwoChanges
             | Strike::StepClock(_) => None,
         }
     }
@@ -386,9 +400,32 @@ pub(super) fn draw(seed: u64, faults: u32, setting: &Setting<'_>) -> Vec<Phase> 
                 }
             }
         }
+        if let Some(cut) = cut_before(&mut random, &drawn, setting).filter(|_| left > 0) {
+            left -= 1;
+            if let Some((pause, _)) = drawn.first_mut() {
+                *pause = random.between(MS, MS * 400);
+            }
+            drawn.insert(0, (Duration::ZERO, cut));
+        }
         phases.push(Phase { lasts: lasts(&mut random, &drawn, setting.lease), faults: drawn });
     }
     phases
+}
+
+/// What goes before a change of members in many phases, so that leaders on both sides of a cut are asked for changes.
+fn cut_before(
+    random: &mut Random,
+    drawn: &[(Duration, Strike)],
+    setting: &Setting<'_>,
+) -> Option<Strike> {
+    let is_change = |(_, fault): &(Duration, Strike)| changes_members(fault.kind());
+    let is_cut = |kind: &Kind| CUTS.contains(kind);
+    let cuts: Vec<_> = setting.kinds.iter().copied().filter(|(kind, _)| is_cut(kind)).collect();
+    let is_alone = drawn.iter().all(is_change) && (drawn.len() as u64) < setting.together;
+    if !is_alone || cuts.is_empty() || random.chance(0.5) {
+        return None;
+    }
+    Some(draw_fault(random, &Setting { kinds: &cuts, ..*setting }))
 }
 
 /// Whether members lose their control row, or what it said.
@@ -448,6 +485,7 @@ fn draw_fault(random: &mut Random, setting: &Setting<'_>) -> Strike {
         Kind::AddMember => Strike::AddMember,
         Kind::ReplaceMember => Strike::ReplaceMember { target, is_lost: random.chance(0.5) },
         Kind::RemoveMember => Strike::RemoveMember(target),
+        Kind::TwoChanges => Strike::TwoChanges,
     }
 }
 

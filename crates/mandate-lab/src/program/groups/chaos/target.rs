@@ -30,6 +30,19 @@ pub(super) trait ChaosTarget: EngineUnderTest {
         None
     }
 
+    /// What a member has on its disk is gone. It does not run.
+    fn lose_disk(&self, member: MemberId) -> anyhow::Result<()> {
+        anyhow::bail!("{member} has no disk here")
+    }
+
+    /// Members that an older program runs.
+    fn older(&self) -> Vec<MemberId> {
+        Vec::new()
+    }
+
+    /// Has this program run a member, from its next start on.
+    fn upgrade(&self, _member: MemberId) {}
+
     /// Everything is as it should be, but for processes of members.
     fn heal(&self) -> anyhow::Result<()>;
 

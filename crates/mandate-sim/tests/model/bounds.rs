@@ -107,14 +107,14 @@ pub(crate) const LEASED_LOST_DISK: Space<leased::Bounds> = Space {
     at_least: 860_000,
 };
 
-/// The first start of a group without a human, and a disk that is lost in the middle of it or later.
+/// The first start of a group without a human, with three crashes that lose nothing yet.
 pub(crate) const LEASED_FIRST_START: Space<leased::Bounds> = Space {
     name: "leased, a first start without a human",
     bounds: leased::Bounds {
-        ticks: 3,
+        ticks: 2,
         claims: 1,
-        crashes: 4,
-        losses: 4,
+        crashes: 3,
+        losses: 3,
         resignations: 0,
         timeouts: 0,
     },

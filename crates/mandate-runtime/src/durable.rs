@@ -459,7 +459,7 @@ mod tests {
 
         // As an earlier release wrote it.
         let json = r#"{"owner":{"group":"orders","member":"p5"},"state":41}"#;
-        fs::write(&path, format!("{HEADER}\n{json}\n{}\n", checksum(json))).unwrap();
+        fs::write(&path, format!("{HEADER}1\n{json}\n{}\n", checksum(json))).unwrap();
         let (file, stored) = open(&path).unwrap();
         let disk = file.disk();
         assert_eq!(stored, Some(41));

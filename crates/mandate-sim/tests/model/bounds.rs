@@ -107,20 +107,6 @@ pub(crate) const LEASED_LOST_DISK: Space<leased::Bounds> = Space {
     at_least: 860_000,
 };
 
-/// The first start of a group without a human, with three crashes that lose nothing yet.
-pub(crate) const LEASED_FIRST_START: Space<leased::Bounds> = Space {
-    name: "leased, a first start without a human",
-    bounds: leased::Bounds {
-        ticks: 2,
-        claims: 1,
-        crashes: 3,
-        losses: 3,
-        resignations: 0,
-        timeouts: 0,
-    },
-    at_least: 1,
-};
-
 /// What takes longer, too: two renewals (5 859 069 states), three claims (2 253 455),
 /// handing over with a crash in a whole lease (1 764 425) and with a timer in one and a half
 /// (3 327 756), a lost disk and another crash (3 094 743).

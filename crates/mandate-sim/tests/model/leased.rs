@@ -56,8 +56,6 @@ pub(crate) enum Disks {
     Lost,
     /// They find out by themselves whether it was lost, in a group that runs.
     Unsure,
-    /// The same from the first start of the group on: three crashes without a disk have gone before.
-    New,
 }
 
 /// The model.
@@ -231,11 +229,7 @@ impl Model for Leased {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let start = |id, boot, asked: &mut _| self.start(id, boot, Instant::ORIGIN, asked);
-        let mut group = Group::new(start);
-        for id in ids().into_iter().filter(|_| self.disks == Disks::New) {
-            group.restart(id, Disk::Lost, Writes::AreInstant, start);
-        }
+        let group = Group::new(|id, boot, asked| self.start(id, boot, Instant::ORIGIN, asked));
         let orphans = Vec::new();
         vec![State { group, tick: 0, claims: 0, resignations: 0, timeouts: 0, orphans }]
     }

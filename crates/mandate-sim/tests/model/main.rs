@@ -74,13 +74,6 @@ fn one_leader_per_term_with_members_that_do_not_know_whether_they_lost_their_dis
 }
 
 #[test]
-fn one_leader_per_term_from_a_first_start_without_a_human_on() {
-    let space = &bounds::LEASED_FIRST_START;
-    let model = Leased::new(space.bounds, None).with_disks(leased::Disks::New);
-    visit_all(space.name, model, space.at_least);
-}
-
-#[test]
 #[ignore = "minutes: the wider spaces"]
 fn all_holds_in_wider_bounds() {
     visit_fenced(&bounds::FENCED_LONG);

@@ -13,10 +13,10 @@
 //! `request_to`, the successor if one is named, and `request_id`, which tells two requests apart. Nothing is cleared: a request of
 //! another term is void, and members of earlier versions read none.
 //!
-//! **Two releases on one database.** Versions below [`NEXT_KIND`] add to the tables, and leave what is there as it was: columns that may
+//! **Two releases on one database.** Versions below `NEXT_KIND` add to the tables, and leave what is there as it was: columns that may
 //! be empty, and tables. So a program may use tables of a newer version, whose additions it does not name, and members are
 //! upgraded one by one after `mandate sql init` of the newest release. Tables that older programs could not use have a version
-//! from [`NEXT_KIND`] on, and are refused by name. What rows *mean* is the `protocol` of the control row: a member stands back from a
+//! from `NEXT_KIND` on, and are refused by name. What rows *mean* is the `protocol` of the control row: a member stands back from a
 //! row of another one.
 //!
 //! The functions come last, and elections do without them: TiDB, for one, has no procedures.

@@ -1,6 +1,6 @@
 //! What is asked of the leader by way of any member, as the handle and the driver see it.
 //!
-//! The machines send requests and answers ([`mandate_proto::pole::member::Request`]). Here is who waits for an answer, and who carries out
+//! The machines send requests and answers ([`LeaderRequest`]). Here is who waits for an answer, and who carries out
 //! what another member has asked for: a task of the leader's, with the same commands as its own handle, bound to the term.
 
 use std::collections::BTreeMap;

@@ -66,6 +66,24 @@ fn when_leadership_is_lost_the_whole_tree_is_gone_before_the_lease() {
 }
 
 #[test]
+fn what_is_asked_of_another_member_waits_until_the_command_has_ended() {
+    // A lease that nobody here waits for.
+    let mut group = Group::new(3, "guarantee = 'leased'\nlease = '300s'");
+    let script = "trap 'echo > ended; exit 0' TERM; echo > ready; while :; do sleep 0.02; done";
+    let member = leading(&mut group, script);
+    first_line(&group, "ready");
+    // Until the leader knows that p3 has a vote.
+    within(BOUND, "p2 has leadership handed over to p3", || {
+        let (code, text) = group.http(2, "POST", "/v1/transfer", "{\"to\": \"p3\"}")?;
+        assert!(code == 204 || code == 409, "{code} {text}");
+        (code == 204).then_some(())
+    });
+    assert!(file(&group, "ended").exists(), "the command had ended before");
+    assert_eq!(wait(member), Some(5));
+    assert_eq!(group.leader_except(&[1]), 3);
+}
+
+#[test]
 fn what_changes_its_number_faster_than_it_is_looked_at_is_killed() {
     let group = Group::new(1, LEASED);
     let hop = file(&group, "hop.sh");

@@ -11,14 +11,15 @@ use anyhow::Context;
 use mandate_conformance::register::Accepted;
 use mandate_proto::identity::{MemberId, Term};
 use mandate_runtime::Election;
+use mandate_sql::Address;
 use mandate_sql::fence::{self, Refused};
-use mandate_sql::{Address, Database};
 use mysql_async::TxOpts;
 use mysql_async::prelude::Queryable;
 use rusqlite::TransactionBehavior;
 use tokio::time::{sleep, timeout};
 
 use super::client::{Client, PATIENCE};
+use super::sql::make_tables;
 
 /// From the look at the mandate to the write that rests on it: work takes a while, and in that while a mandate may end.
 const WORK: Duration = Duration::from_millis(10);
@@ -35,7 +36,7 @@ const TABLE: &str = "create table if not exists mandate_lab_guarded (group_name 
 
 /// Makes the tables: the members', and this one.
 pub(super) async fn make(address: &Address) -> anyhow::Result<()> {
-    Database::make_schema(address).await?;
+    make_tables(address).await?;
     Client::open(address).await?.execute(TABLE).await
 }
 

@@ -28,7 +28,7 @@ mod peer;
 #[cfg(feature = "kafka")]
 mod plain;
 pub(crate) mod quality;
-mod sql;
+pub(crate) mod sql;
 
 pub(crate) use actor::ActorArgs;
 pub(crate) use chaos::ChaosArgs;

@@ -4,7 +4,7 @@ use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::operator;
 use anyhow::Context;
@@ -23,6 +23,9 @@ use mandate_sql::{Address, Database, Setup, Sql};
 use tokio::runtime::Runtime;
 
 use super::guarantee_text;
+
+/// A bound for what hangs, not for speed.
+const STARTS_WITHIN: Duration = Duration::from_secs(60);
 
 /// The database, to the relays: no member has this number.
 const DATABASE: MemberId = MemberId::new(u32::MAX);
@@ -123,9 +126,21 @@ impl OnDatabase {
     async fn prepared(&self, directory: &Path) -> anyhow::Result<Vec<Address>> {
         let addresses = self.base.addresses(directory)?;
         for address in &addresses {
-            Database::make_schema(address).await?;
+            make_tables(address).await?;
         }
         Ok(addresses)
+    }
+}
+
+/// Makes the members' tables. A server that has just been started on a busy host may keep its first clients waiting: what passes is tried
+/// again.
+pub(crate) async fn make_tables(address: &Address) -> anyhow::Result<()> {
+    let began = Instant::now();
+    loop {
+        match Database::make_schema(address).await {
+            Err(error) if !error.is_final() && began.elapsed() < STARTS_WITHIN => {}
+            made => return Ok(made?),
+        }
     }
 }
 

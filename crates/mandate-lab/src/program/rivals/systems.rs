@@ -12,10 +12,11 @@ use mandate_lab::rivals::{advisory_lock, printed};
 use mandate_servers::Server;
 use mandate_servers::postgres::{Postgres, PostgresConfig};
 use mandate_servers::zookeeper::{ZooKeeper, ZooKeeperConfig};
-use mandate_sql::{Address, Database};
+use mandate_sql::Address;
 use tokio::runtime::Runtime;
 
 use super::{Rival, Side};
+use crate::groups::sql::make_tables;
 
 /// For the connections of the harness itself, of members that are killed and come back before the
 /// server has noticed, and of successors that hold locks of their own.
@@ -55,7 +56,7 @@ impl Prepared {
                         (server.url().parse()?, Base::Postgres(server))
                     }
                 };
-                Runtime::new()?.block_on(Database::make_schema(&address))?;
+                Runtime::new()?.block_on(make_tables(&address))?;
                 base
             }
             Rival::Zookeeper => {

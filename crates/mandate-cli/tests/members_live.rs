@@ -182,7 +182,7 @@ fn from_one_member_to_seven_and_back_to_three_one_acts_at_a_time_and_terms_end_b
         let ended = Ended(&stop);
         for id in 2..=7 {
             let (name, address) = (format!("p{id}"), group.address(id).to_string());
-            // Asked of whoever joined last.
+            // Asked of the member that joined last.
             let said = ask(&group, id - 1, &["member", "add", &name, &address]);
             assert!(said.contains(&format!("{name} votes")), "{said}");
         }
@@ -262,7 +262,7 @@ fn an_edited_list_of_five_beside_one_of_three_makes_no_second_leader() {
     assert!(!group.ended(1).success());
     let log = group.log(1);
     assert!(log.contains("p1 p2 p3") && log.contains("p1 p2 p3 p4 p5"), "{log}");
-    // Whoever insists gets a member that waits for all of its list.
+    // Insisting gives a member that waits for all of its list.
     group.launch(1, &["node", "--members-changed"]);
     for id in [4, 5] {
         group.certify(id);

@@ -34,7 +34,7 @@ fn three_members_elect_and_survive_the_death_of_their_leader() {
     let follower = if leader == 1 { 2 } else { 1 };
     let status = text(&group.ask(follower, &["status"]));
     assert!(status.contains(&format!("p{follower} of test follows p{leader}")), "{status}");
-    // Whoever is asked, the leader does it, and everyone can say why the next one leads.
+    // Any member can be asked: the leader does it, and everyone can say why the next one leads.
     let other = 6 - leader - follower;
     transfer(&group, other, follower);
     group.agree(follower);

@@ -24,7 +24,7 @@ mod version_4;
 /// The newest version that is spoken. It rises with every change of a message, and with every behaviour that others must know of.
 pub const VERSION: u32 = 5;
 
-/// The oldest that is spoken: whoever speaks it may be in one group with this release.
+/// The oldest that is spoken: a member that speaks it may be in one group with this release.
 pub const OLDEST: u32 = version_4::VERSION;
 
 /// From this version on members come and go while a group runs.

@@ -108,7 +108,7 @@ impl PeerBackend {
             let version = self.transport.speaks(*to);
             if written.as_ref().is_none_or(|frame| frame.version != version) {
                 let mut bytes = Vec::new();
-                // What an older version cannot say is nothing to whoever speaks no other.
+                // What an older version cannot say is nothing to a member that speaks no other.
                 written = wire::encode_as(version, message, &mut bytes)
                     .then_some(Frame { version, bytes });
             }

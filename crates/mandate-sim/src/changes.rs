@@ -1,5 +1,5 @@
 //! Members that come and go, in runs of their own: in the storm members are added, replaced and removed, several at once perhaps, by
-//! whoever leads at that moment, while hosts crash, disks are lost and networks fall apart.
+//! the member that leads at that moment, while hosts crash, disks are lost and networks fall apart.
 //!
 //! Beside the members that a group is set up with there are spare hosts, on which processes run that are to be added. They are
 //! started in order to join each time, also after the loss of their disk: as by a unit file in which that word was left.

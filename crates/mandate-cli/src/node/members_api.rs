@@ -6,7 +6,7 @@
 //! | `POST /v1/members` | a change; answered once it will not be undone |
 //! | `DELETE /v1/members/pN` | removes a member |
 //!
-//! A change is carried out also if whoever asked for it does not wait.
+//! A change is carried out also if the caller does not wait for it.
 
 use std::time::Duration;
 

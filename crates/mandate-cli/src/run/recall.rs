@@ -52,7 +52,7 @@ impl Recall {
     pub(crate) fn begin(&self) -> Option<Acting> {
         self.acting.send_replace(true);
         let acting = Acting(self.acting.clone());
-        // Looked at after it is said: whoever wants it from now on waits for the command.
+        // Looked at after it is said: a request that comes from now on waits for the command.
         (*self.wanted.borrow() == 0).then_some(acting)
     }
 

@@ -39,10 +39,10 @@
 //! **Who is let in** must have the same guarantee, and a list of members that can be of the same group ([`Settings`]): votes are counted
 //! among one list. Two lists with one number, such as two that groups were set up with, cannot both be right: both sides of a refused
 //! link name both lists, also if one of them does not have the other in its list, and the consumer is told
-//! ([`LinkEvent::Differs`]). Of two lists with different numbers one is newer, and the protocol tells whoever has the older one; for
+//! ([`LinkEvent::Differs`]). Of two lists with different numbers one is newer, and the protocol tells the one that has the older one; for
 //! that a process is let in which is not on our list, as a guest (`peers`).
 //!
-//! **Members come and go** while links run ([`Links::set_members`]): links that are up stay up, whoever is new is dialled, and
+//! **Members come and go** while links run ([`Links::set_members`]): links that are up stay up, a new member is dialled, and
 //! greetings show the present list. Of two members the one with the lower id dials; a member that was added has the highest, so that
 //! it is dialled by all others, and need not know where they are. One whose address nobody has said is not dialled, and may dial.
 //!

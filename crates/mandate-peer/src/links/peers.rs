@@ -1,7 +1,7 @@
 //! Who this member links with: the members of its list, those that left it a moment ago, and guests.
 //!
-//! The list follows the protocol's ([`Links::set_members`](super::Links::set_members)): whoever is new on it is dialled or asked
-//! for, whoever left it is not dialled any more, and its link ends some time later, so that it can still be told. *Guests* are
+//! The list follows the protocol's ([`Links::set_members`](super::Links::set_members)): a new member is dialled or asked
+//! for, one that left is not dialled any more, and its link ends some time later, so that it can still be told. *Guests* are
 //! processes that the group's authority vouches for, that are not on our list, and that go by another list than ours: one
 //! that is to be added, a member that was removed and does not know yet, or one of a newer list that we have not heard of.
 //! They are let in so that the protocol can tell who has the newer list. There are only so many.

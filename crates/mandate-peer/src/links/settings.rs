@@ -88,7 +88,7 @@ impl Settings {
     /// What may differ and does: its name, our value and theirs.
     pub(crate) fn differences(&self, theirs: &Settings) -> Vec<(&str, &str, String)> {
         let both_vote = self.config.is_some() && theirs.config.is_some();
-        // Lists may differ for a while, and whoever has the older one is told.
+        // Lists may differ for a while, and the member with the older one is told.
         let is_list = |name: &str| both_vote && name == MEMBERS;
         let differs = |(name, ours): &'_ &(String, String)| {
             !is_list(name) && theirs.value(name).is_some_and(|theirs| theirs != ours.as_str())

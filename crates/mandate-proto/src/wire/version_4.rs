@@ -85,7 +85,7 @@ pub(super) fn said(message: &member::Message) -> Option<Message> {
         M::Ping { number, requests, interval, config } => {
             Message::Ping { number, requests, interval, config: digest(config)? }
         }
-        // Whoever reads this version knows that its sender does not speak a higher one on that link.
+        // A member that reads this version knows that its sender does not speak a higher one on that link.
         M::Pong { number, requests, life, no_vote, standing, config, promised, speaks: _ } => {
             let (config, has_vote) = (digest(config)?, no_vote.is_none());
             Message::Pong { number, requests, life, has_vote, standing, config, promised }

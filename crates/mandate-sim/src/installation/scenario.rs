@@ -350,7 +350,7 @@ impl Run<'_, Case> {
         if voters.len() < roster.quorum() || self.world.observer.is_done() {
             return;
         }
-        // Whoever has the newest list has the others know it when it claims.
+        // A member with the newest list tells it to the others when it claims.
         let is_told = |host: &HostIndex| {
             let machine = self.world.machine(*host);
             machine.is_some_and(|it| it.has_vote() && it.roster().id() == roster.id())

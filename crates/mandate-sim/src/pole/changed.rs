@@ -44,7 +44,7 @@ impl Run<'_, Case> {
             let mut rosters = machines.map(|machine| machine.roster());
             rosters.any(|roster| roster.id() <= settled && roster.has(member))
         };
-        // Whoever is asked has the leader do it.
+        // Any member can be asked: it has the leader do it.
         let host = leader.map_or(0, |leader| (leader + 1) % self.case.size);
         let mut number = u64::MAX;
         self.world.set_willing(Some(Duration::ZERO));

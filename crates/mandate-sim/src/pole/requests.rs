@@ -1,6 +1,6 @@
 //! What is asked of leaders by way of other members: done in the term that it is meant for or not at all, and answered once.
 //!
-//! In some storms members are asked, now and then, to have leadership given up or handed over, or a member removed: whoever leads then is
+//! In some storms members are asked, now and then, to have leadership given up or handed over, or a member removed: the member that leads then is
 //! to do it. Messages take their time, and so do the leader's applications, before they let go: by then it may lead in another term, or
 //! not at all.
 

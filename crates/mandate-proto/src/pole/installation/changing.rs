@@ -4,7 +4,7 @@
 //!
 //! The leader changes the [`Roster`] by one voter at a time, and goes by the new one from then on. It sends it to everyone who is in
 //! the old one or in the new one, claims its term again, and writes it down: who promises by the new roster has it on disk. The
-//! change is *settled*, and the next one may come, when a quorum of the new roster, the leader among them, has it on disk. Whoever goes by an older
+//! change is *settled*, and the next one may come, when a quorum of the new roster, the leader among them, has it on disk. A member that goes by an older
 //! roster is sent the newer one, promises nothing to who has an older one, and has its claims refused by who has a newer one.
 //!
 //! A member is added as a learner, which promises and does not count, and becomes a voter once it follows: a host that
@@ -48,7 +48,7 @@
 //! same id. So a process that joins draws a number, keeps it on its disk and says it when it learns; it becomes a voter with that
 //! number in the roster, and one that finds another number there has lost its disk ([`Safeguard::SameDisk`]).
 //!
-//! Ids are never used again: a roster knows the highest that was ever given away, and whoever is added has a higher one. So a
+//! Ids are never used again: a roster knows the highest that was ever given away, and a member that is added has a higher one. So a
 //! message of a member that was removed, or of one that is replaced, can never pass for its successor's.
 
 use serde::{Deserialize, Serialize};

@@ -23,7 +23,7 @@
 //!   quorum; and if only fewer than a quorum were lost, there is no such term.
 //!
 //! From `x` on the group is one of new members with these disks, the founders. A founder that has not voted yet, as its disk says,
-//! has broken no promise when it gets its vote, whenever that is, and whoever names it: that is (b). Several members may see (a), at
+//! has broken no promise when it gets its vote, whenever that is, and any member that names it: that is (b). Several members may see (a), at
 //! several moments, with other disks of one that has lost its disk meanwhile: each of them is right about its own moment, and a disk
 //! that one of them names is one that has not voted before it was named. Nothing can be concluded of a disk that nobody names.
 //!

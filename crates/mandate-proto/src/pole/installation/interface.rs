@@ -434,7 +434,7 @@ pub enum Message {
         /// The term.
         term: Term,
     },
-    /// These are the members that I know of: sent to whoever goes by another roster, and to everyone when it changes.
+    /// These are the members that I know of: sent to a member that goes by another roster, and to everyone when it changes.
     Roster {
         /// The members.
         roster: Roster,

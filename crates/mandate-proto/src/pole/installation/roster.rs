@@ -156,7 +156,7 @@ impl Roster {
         self.id
     }
 
-    /// The highest id that a member has, or had: whoever is added has a higher one.
+    /// The highest id that a member has, or had: a member that is added has a higher one.
     pub fn last_id(&self) -> MemberId {
         self.last_id
     }

@@ -63,7 +63,7 @@ impl Member {
     }
 
     /// Why a group that was never changed cannot be: this member or another one is of a release that knows nothing of it, or may be.
-    /// Whoever is gone and leaves with the change need not know: a dead host must not keep its group from being repaired. One that
+    /// A member that is gone and leaves with the change need not know: a dead host must not keep its group from being repaired. One that
     /// answers does: its vote may be needed until it has left.
     pub(super) fn too_old_for(&self, change: &MemberChange) -> Option<NoChange> {
         if !self.roster().id().is_seed() || !self.keeps(Safeguard::EveryoneSpeaks) {

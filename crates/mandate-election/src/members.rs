@@ -1,7 +1,7 @@
 //! The group's list of members, and what is asked of its leader from anywhere: to change the list, to resign, to hand over.
 //!
-//! Groups of the peer engine have a list: who votes, who learns, who observes, and where they are. On a database or on Kafka whoever takes
-//! part is a member, and under [`Guarantee::Overlap`](crate::Guarantee::Overlap) the configuration says who they are: nothing there can be
+//! Groups of the peer engine have a list: who votes, who learns, who observes, and where they are. On a database or on Kafka every
+//! process that takes part is a member, and under [`Guarantee::Overlap`](crate::Guarantee::Overlap) the configuration says who they are: nothing there can be
 //! changed here ([`NoChange::Unsupported`]).
 //!
 //! Any member can be asked. It sends the request on to the leader that it follows; that one carries it out in its present term, or not at

@@ -19,16 +19,13 @@ use rusqlite::TransactionBehavior;
 use tokio::time::{sleep, timeout};
 
 use super::client::{Client, PATIENCE};
-use super::sql::make_tables;
+use super::sql::{PAUSE, make_tables};
 
 /// From the look at the mandate to the write that rests on it: work takes a while, and in that while a mandate may end.
 const WORK: Duration = Duration::from_millis(10);
 
 /// How many of a leader's connections write at once.
 const AT_ONCE: usize = 3;
-
-/// Before another attempt, where the database cannot be reached.
-const PAUSE: Duration = Duration::from_millis(100);
 
 const TABLE: &str = "create table if not exists mandate_lab_guarded (group_name varchar(64) not null, \
                      sequence bigint not null, member bigint not null, term bigint not null, \

@@ -21,11 +21,15 @@ use mandate_servers::mariadb::{MariaDb, MariaDbConfig};
 use mandate_servers::postgres::{Postgres, PostgresConfig};
 use mandate_sql::{Address, Database, Setup, Sql};
 use tokio::runtime::Runtime;
+use tokio::time::sleep;
 
 use super::guarantee_text;
 
 /// A bound for what hangs, not for speed.
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
+
+/// Before another attempt, where the database cannot be reached.
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
 /// The database, to the relays: no member has this number.
 const DATABASE: MemberId = MemberId::new(u32::MAX);
@@ -138,7 +142,9 @@ pub(crate) async fn make_tables(address: &Address) -> anyhow::Result<()> {
     let began = Instant::now();
     loop {
         match Database::make_schema(address).await {
-            Err(error) if !error.is_final() && began.elapsed() < STARTS_WITHIN => {}
+            Err(error) if !error.is_final() && began.elapsed() < STARTS_WITHIN => {
+                sleep(PAUSE).await;
+            }
             made => return Ok(made?),
         }
     }
